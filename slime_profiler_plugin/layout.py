@@ -1,0 +1,110 @@
+"""Every path inside a run folder. Nothing else in the project spells one.
+
+::
+
+    <out>/<run_id>/
+      run.json
+      attempt-000.json
+      records/<host>/<pid>-<start_unix_ns>.jsonl        current segment
+      records/<host>/<pid>-<start_unix_ns>.000.jsonl.gz rotated segments
+      traces/rollout_000003/<role>-<rank>.<start_unix_ns>.pt.trace.json.gz
+      merged/rollout_000003.trace.json.gz
+      merged/initial.trace.json.gz
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from .schema import INITIAL
+
+RUN_FILE: Final = "run.json"
+ATTEMPT_FILE: Final = re.compile(r"attempt-(\d{3,})\.json")
+RECORD_FILE: Final = re.compile(r"(?P<pid>\d+)-(?P<start>\d+)(?:\.(?P<segment>\d{3,}))?\.jsonl(?P<gz>\.gz)?")
+TRACE_FILE: Final = re.compile(
+    r"(?P<role>[A-Za-z0-9_]+)-(?P<rank>\d+|x)\.(?P<start>\d+)\.pt\.trace\.json(?P<gz>\.gz)?"
+)
+_ROLLOUT: Final = re.compile(r"rollout_(\d+)")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def file_safe(text: str) -> str:
+    """`text` as one path component: other characters become ``_``; never empty or dots only.
+
+    >>> file_safe("job 7/b")
+    'job_7_b'
+    """
+    safe = _UNSAFE.sub("_", text)
+    return safe if safe.strip(".") else f"_{safe}"
+
+
+def rollout_name(rollout: int | str) -> str:
+    """Folder or file stem of a rollout.
+
+    >>> rollout_name(3), rollout_name("initial")
+    ('rollout_000003', 'initial')
+    """
+    return INITIAL if rollout == INITIAL else f"rollout_{int(rollout):06d}"
+
+
+def parse_rollout_name(name: str) -> int | str | None:
+    """Inverse of `rollout_name`; ``None`` for anything else."""
+    if name == INITIAL:
+        return INITIAL
+    match = _ROLLOUT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class RunPaths:
+    """The paths of one run folder. Creates nothing."""
+
+    def __init__(self, out: Path | str, run_id: str) -> None:
+        self.root = Path(out) / file_safe(run_id)
+
+    @classmethod
+    def at(cls, folder: Path | str) -> RunPaths:
+        """For an existing run folder, wherever it was moved."""
+        paths = cls.__new__(cls)
+        paths.root = Path(folder)
+        return paths
+
+    @property
+    def run_file(self) -> Path:
+        """What the run is: written once, by whoever is first."""
+        return self.root / RUN_FILE
+
+    def attempt_file(self, attempt: int) -> Path:
+        """One start of the run; exclusive create decides who numbers it."""
+        return self.root / f"attempt-{attempt:03d}.json"
+
+    @property
+    def records(self) -> Path:
+        """Folder of the record files, one sub-folder per host."""
+        return self.root / "records"
+
+    def record_file(self, host: str, pid: int, start_unix_ns: int, segment: int | None = None) -> Path:
+        """The current segment, or the rotated one numbered `segment` (not yet compressed)."""
+        number = "" if segment is None else f".{segment:03d}"
+        return self.records / file_safe(host) / f"{pid}-{start_unix_ns}{number}.jsonl"
+
+    @property
+    def traces(self) -> Path:
+        """Folder of the torch.profiler windows, one sub-folder per rollout."""
+        return self.root / "traces"
+
+    def trace_file(self, rollout: int | str, role: str, rank: int | None, start_unix_ns: int) -> Path:
+        """A torch.profiler window; the grammar is the one torch-tb-profiler groups workers by."""
+        rank_text = "x" if rank is None else str(rank)
+        name = f"{role}-{rank_text}.{start_unix_ns}.pt.trace.json.gz"
+        return self.traces / rollout_name(rollout) / name
+
+    @property
+    def merged(self) -> Path:
+        """Folder of what `merge` writes."""
+        return self.root / "merged"
+
+    def merged_file(self, name: str) -> Path:
+        """A merged timeline; `name` is a `rollout_name` or a range of them."""
+        return self.merged / f"{name}.trace.json.gz"

@@ -1,0 +1,179 @@
+"""The vocabulary: every phase the plugin itself emits, and how users add their own.
+
+A phase is a named span of work in one process. `parents` are the phases it may stand
+directly inside; a phase elsewhere is recorded all the same. Each record file carries the
+definitions it uses, so a reader needs no copy of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+ROLES: Final = (
+    "driver",
+    "actor",
+    "critic",
+    "rollout_manager",
+    "engine",
+    "engine_client",
+    "router",
+    "reward",
+)
+
+
+class PhaseDefinition(NamedTuple):
+    """A phase name, where it may stand, who emits it, and one line on what it is."""
+
+    name: str
+    parents: tuple[str, ...]
+    roles: tuple[str, ...]
+    doc: str
+
+
+_TRAINER: Final = ("actor", "critic")
+_SYNC: Final = ("actor",)
+_ENGINE: Final = ("engine", "engine_client")
+_ROLLOUT: Final = ("rollout_manager",)
+_DRIVER: Final = ("driver",)
+
+
+def _built_in() -> Iterator[PhaseDefinition]:
+    def define(
+        roles: tuple[str, ...], parents: tuple[str, ...], phases: dict[str, str]
+    ) -> Iterator[PhaseDefinition]:
+        for name, doc in phases.items():
+            yield PhaseDefinition(name, parents, roles, doc)
+
+    yield from define(
+        _TRAINER,
+        (),
+        {
+            "data_preprocess": "Turn rollout samples into this rank's training batches.",
+            "ref_log_probs": "Log-probabilities under the reference model.",
+            "teacher_log_probs": "Log-probabilities under the teacher model.",
+            "log_probs": "Log-probabilities under the model being trained.",
+            "advantages": "Advantages and returns.",
+            "train_step": "One optimizer step, all its micro-batches.",
+            "train_wait": "Waiting for the next rollout's data.",
+            "sleep": "Give device memory to the colocated engines.",
+            "wake_up": "Take device memory back.",
+            "save_model": "Write a checkpoint.",
+            "profiler_export": "Write a torch.profiler window; holds the interpreter lock.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("train_step",),
+        {
+            "forward_backward": "Forward and backward of all micro-batches of a step.",
+            "optimizer": "Update the parameters from the gradients.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("forward_backward",),
+        {
+            "forward": "Forward of one micro-batch.",
+            "backward": "Backward of one micro-batch.",
+            "pp_send": "Send activations or gradients to a pipeline neighbour.",
+            "pp_recv": "Wait for activations or gradients from a pipeline neighbour.",
+            "grad_sync": "Reduce gradients over the data-parallel ranks.",
+        },
+    )
+    yield from define(
+        _SYNC,
+        (),
+        {
+            "weight_sync": "One weight synchronisation, from first gather to last acknowledgement.",
+        },
+    )
+    yield from define(
+        _SYNC,
+        ("weight_sync",),
+        {
+            "connect_engines": "Set up the group or channel that weights travel over.",
+            "pause_generation": "Ask the engines to stop generating.",
+            "flush_cache": "Ask the engines to drop their key-value caches.",
+            "tp_gather": "Gather a tensor-parallel parameter.",
+            "ep_gather": "Gather expert-parallel parameters.",
+            "weight_convert": "Convert parameters to the engine's names and layout.",
+            "bucket_ready": "Fill one bucket: until its tensors can be sent.",
+            "bucket_lock_wait": "Wait for the right to use the engines' channel.",
+            "bucket_send": "Send one bucket.",
+            "bucket_ack": "Wait until the engines say they have loaded a bucket.",
+            "barrier": "Wait for the other trainer ranks.",
+            "continue_generation": "Ask the engines to go on generating.",
+            "sync_complete": "Last bookkeeping: every engine has the new weights.",
+            "shard_write": "Write one file of weights.",
+            "delta_encode": "Encode the difference to the last published weights.",
+            "delta_publish": "Write and announce a difference.",
+        },
+    )
+    yield from define(
+        _ENGINE,
+        (),
+        {
+            "engine_receive": "Receive one bucket.",
+            "engine_load": "Copy received weights into the model.",
+            "engine_pull": "Fetch published weights.",
+            "engine_flush": "Drop the key-value cache.",
+        },
+    )
+    yield from define(
+        _ROLLOUT + _DRIVER,
+        (),
+        {
+            "generate": "Generate the samples of a rollout.",
+            "eval": "Generate and score evaluation samples.",
+            "offload": "Release the engines' device memory.",
+            "onload_weights": "Give the engines memory for weights.",
+            "onload_kv": "Give the engines memory for key-value caches.",
+        },
+    )
+    yield from define(
+        (*_ROLLOUT, "reward"),
+        (),
+        {
+            "reward": "Score samples.",
+        },
+    )
+    yield from define(
+        _ROLLOUT,
+        (),
+        {
+            "convert_samples": "Turn samples into training data.",
+        },
+    )
+
+
+#: Built-in definitions by name. Never changed at run time.
+BUILT_IN: Final[dict[str, PhaseDefinition]] = {d.name: d for d in _built_in()}
+#: Definitions that users added in this process.
+_added: dict[str, PhaseDefinition] = {}
+
+
+def define_phase(
+    name: str, *, parents: tuple[str, ...] = (), roles: tuple[str, ...] = (), doc: str
+) -> PhaseDefinition:
+    """Add a phase of your own.
+
+    Defining the same thing twice is harmless. Raises `ValueError` for a name that is not
+    snake_case, that is built in, or that stands for something else already.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"phase name {name!r} is not snake_case (a-z, 0-9, _)")
+    new = PhaseDefinition(name, parents, roles, doc)
+    if name in BUILT_IN:
+        raise ValueError(f"phase {name!r} is built in")
+    if _added.setdefault(name, new) != new:
+        raise ValueError(f"phase {name!r} is already defined differently: {_added[name]}")
+    return new
+
+
+def find_definition(name: str) -> PhaseDefinition | None:
+    """The definition of `name`, built in or added."""
+    return BUILT_IN.get(name) or _added.get(name)
