@@ -56,7 +56,9 @@ class Budget:
 
     def spent(self, total_bytes: int) -> None:
         """Tell how much the process has on disk now; mutes names when it is too much."""
-        while not self._all_muted and total_bytes >= self._limit + self._steps * (self._limit // _STEP_OF_BUDGET):
+        while not self._all_muted and total_bytes >= self._limit + self._steps * (
+            self._limit // _STEP_OF_BUDGET
+        ):
             self._steps += 1
             if self._steps > _STEPS:
                 self._all_muted = True

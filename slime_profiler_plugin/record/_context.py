@@ -13,6 +13,7 @@ not the innermost; it is then taken out of the middle of its chain.
 from __future__ import annotations
 
 import asyncio
+import enum
 import itertools
 import threading
 import weakref
@@ -20,10 +21,16 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
-from .. import schema
+from slime_profiler_plugin import schema
 
-#: Never a rollout: the process's rollout counts.
-UNSET: Final = "unset"
+
+class Unset(enum.Enum):
+    """In the place of a rollout: the process's rollout counts."""
+
+    UNSET = "unset"
+
+
+UNSET: Final = Unset.UNSET
 
 #: Ids stay unique when a process stops and starts recording again: a phase that was open
 #: across the gap must not become the parent of strangers.
@@ -44,7 +51,7 @@ class Node(Protocol):
 #: The innermost phase begun under a running event loop, in this context.
 PARENT: Final[ContextVar[Node | None]] = ContextVar("slime_profiler_parent", default=None)
 #: Rollout of the innermost ``timeline.rollout(r)`` of this thread or task, else `UNSET`.
-ROLLOUT: Final[ContextVar[schema.Rollout]] = ContextVar("slime_profiler_rollout", default=UNSET)
+ROLLOUT: Final[ContextVar[schema.Rollout | Unset]] = ContextVar("slime_profiler_rollout", default=UNSET)
 
 
 class ThreadState:
@@ -111,7 +118,7 @@ class RolloutContext:
 
     def __init__(self, rollout: schema.Rollout) -> None:
         self._rollout = rollout
-        self._before: list[schema.Rollout] = []
+        self._before: list[schema.Rollout | Unset] = []
 
     def __enter__(self) -> None:
         self._before.append(ROLLOUT.get())

@@ -111,7 +111,7 @@ def compress(path: Path) -> int:
     whole = path.with_name(path.name + ".gz")
     part = path.with_name(path.name + ".gz.tmp")
     try:
-        with path.open("rb") as source, igzip.open(part, "wb", compresslevel=1) as target:
+        with path.open("rb") as source, igzip.open(part, "wb", compresslevel=1) as target:  # type: ignore[no-untyped-call]
             while block := source.read(_CHUNK):
                 target.write(block)
         os.rename(part, whole)

@@ -18,7 +18,8 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from .. import schema
+from slime_profiler_plugin import schema
+
 from ._context import (
     PARENT,
     ROLLOUT,

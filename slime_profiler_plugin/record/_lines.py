@@ -11,7 +11,8 @@ from __future__ import annotations
 import numbers
 from typing import Any, Final
 
-from .. import schema
+from slime_profiler_plugin import schema
+
 from ._queue import Record
 
 _INTEGERS: Final = frozenset({"step", "bytes", "tensors", "bucket", "sync"})
@@ -68,9 +69,11 @@ def open_line(record: Record, seen_ns: int) -> schema.Open:
 
 def check_rollout(value: object) -> schema.Rollout:
     """`value` as a rollout id. Raises `ValueError` for what is none."""
-    if value is None or value == schema.INITIAL:
-        return value  # type: ignore[return-value]
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 0:
+    if value is None:
+        return None
+    if value == schema.INITIAL:
+        return schema.INITIAL
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0:
         return int(value)
     raise ValueError(f"rollout {value!r} is neither a number >= 0 nor {schema.INITIAL!r} nor None")
 

@@ -92,6 +92,11 @@ class Outputs:
         self._start_bracket(opened)
         return opened
 
+    def close(self) -> None:
+        """Open nothing from now on; what is open is still closed."""
+        self._awaits_torch = False
+        self.busy = bool
+
     def failed(self, part: str, error: BaseException) -> None:
         """`part` raised: it is out of use from now on."""
         if part == "nvtx":

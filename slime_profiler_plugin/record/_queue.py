@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from .. import schema
+from slime_profiler_plugin import schema
+
 from ._drops import Drops
 
 
@@ -73,15 +74,23 @@ class RecordQueue:
             self.crowded(item)
 
     def crowded(self, item: Item) -> None:
-        """Append and wake the writer once, or drop and count when full."""
+        """Append and wake the writer once, or drop and count when full.
+
+        Nothing when the queue has no capacity any more: there is no file to say it in.
+        """
         if len(self.items) < self.capacity:
             self.items.append(item)
             if not self._woken:
                 self._woken = True
                 self._wake()
-        else:
+        elif self.capacity:
             what, name = kind_and_name(item)
             self._drops.add(what, "queue full", 1, {name: 1} if name else None)
+
+    def force(self, item: Item) -> None:
+        """Append past the limits: for the few lines that others depend on."""
+        if self.capacity:
+            self.items.append(item)
 
     def take(self, most: int) -> list[Item]:
         """Up to `most` of the oldest."""
@@ -90,13 +99,18 @@ class RecordQueue:
         return [pop() for _ in range(min(most, len(self.items)))]
 
     def close(self, reason: str) -> None:
-        """Nobody will come for the items: drop and count them and all that follow."""
+        """Nobody comes for the items any more: drop and count them, take no others."""
         self.capacity = self.soft = 0
         lost: Counter[tuple[str, str]] = Counter()
         while self.items:
             lost[kind_and_name(self.items.popleft())] += 1
         for (what, name), count in lost.items():
             self._drops.add(what, reason, count, {name: count} if name else None)
+
+    def abandon(self) -> None:
+        """Take nothing more, count nothing: records are switched off, or this is a forked child."""
+        self.capacity = self.soft = 0
+        self.items.clear()
 
 
 def kind_and_name(item: Item) -> tuple[str, str]:

@@ -52,6 +52,10 @@ def _always() -> bool:
 def loaded_torch() -> Any | None:
     """torch, when the program has imported it and the import has got as far as its profiler."""
     torch = sys.modules.get("torch")
-    if torch is None or getattr(torch, "profiler", None) is None or "torch.autograd.profiler" not in sys.modules:
+    if (
+        torch is None
+        or getattr(torch, "profiler", None) is None
+        or "torch.autograd.profiler" not in sys.modules
+    ):
         return None
     return torch

@@ -8,14 +8,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from .. import schema
-from ..config import Config
-from ..identity import ProcessIdentity
-from ..layout import RunPaths
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.config import Config
+from slime_profiler_plugin.identity import ProcessIdentity, resolve
+from slime_profiler_plugin.layout import RunPaths
+
 from ._context import RolloutContext, ThreadState
 from ._drops import Drops
 from ._guard import Guard
@@ -74,7 +75,10 @@ class Recorder:
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
         self._sigterm = SigtermFlush(lambda: self._end("SIGTERM"))
-        self._writer.start()
+        if outputs.records:
+            self._writer.start()
+        else:
+            self._writer.queue.abandon()
         _recording.add(self)
         self.phase = self._hot.phase
         self.begin = self._hot.begin
@@ -101,7 +105,9 @@ class Recorder:
             known = {key: getattr(process, key) for key in _IDENTITY_KEYS}
             unknown = identity.keys() - known.keys()
             if unknown:
-                raise ValueError(f"set_identity: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(known)}")
+                raise ValueError(
+                    f"set_identity: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(known)}"
+                )
             line = schema.Identity(at_ns=time.monotonic_ns(), **{**known, **identity})
             line = schema.decode_line(schema.encode_lines([line]))[0]  # type: ignore[assignment]
             for key in _IDENTITY_KEYS:
@@ -132,7 +138,7 @@ class Recorder:
     def forked(self) -> None:
         """In a forked child, which has the memory but neither the file nor the writer thread."""
         self._closed = True
-        self._part.drops.__init__()  # type: ignore[misc]
+        self._part.drops.reset()
         self._writer.queue.abandon()
         self._outputs.close()
         self._writer.abandon()
@@ -154,6 +160,8 @@ class Recorder:
 
     def _first_record_of(self, state: ThreadState) -> None:
         """Called in each thread at its first record."""
+        if not self._part.config.outputs.records:
+            return
         self._writer.queue.force(schema.Thread(tid=state.tid, name=_thread_name(state.tid)))
         with self._guard("signals"):
             self._sigterm.install()
@@ -175,6 +183,17 @@ class Recorder:
 
     def _default_rollout(self) -> schema.Rollout:
         return None if self._part.identity.role in _ROLES_WITHOUT_ROLLOUT else schema.INITIAL
+
+
+def open_recorder(
+    config: Config, environ: Mapping[str, str], given: Mapping[str, Any], off: Callable[[], None]
+) -> Recorder:
+    """Find out who this process is, and record from now on.
+
+    Raises what `identity.resolve` raises, and `RuntimeError` when no thread can be started.
+    """
+    identity = resolve(environ, given, config.out, settings=config.public())
+    return Recorder(identity, config, off)
 
 
 def _process_line(identity: ProcessIdentity, config: Config) -> schema.Process:

@@ -37,7 +37,7 @@ class SigtermFlush:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._installed = False
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self._flush()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 import msgspec
 
-from .. import schema
-from ..clock import read_pair
-from ..config import Records
-from ..phases import find_definition
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.clock import read_pair
+from slime_profiler_plugin.config import Records
+from slime_profiler_plugin.phases import find_definition
+
 from ._budget import Budget
 from ._drops import Drops
 from ._files import SegmentedFile
@@ -167,15 +168,15 @@ class Writer:
     def _new_opens(self, *, everything: bool) -> list[schema.Line]:
         """Looked up before the queue is drained: a phase that ends meanwhile follows its `Open`."""
         now = time.monotonic_ns()
-        running = {record.id: record for record in self._open_phases()}
-        self._opens_written &= running.keys()  # type: ignore[arg-type]
-        new = [
-            record
-            for record in running.values()
-            if record.id not in self._opens_written and (everything or now - record.start_ns >= _OPEN_AFTER_NS)
-        ]
-        self._opens_written.update(record.id for record in new if record.id is not None)
-        return [open_line(record, now) for record in new]
+        running = {record.id: record for record in self._open_phases() if record.id is not None}
+        self._opens_written &= running.keys()
+        new = {
+            phase_id: record
+            for phase_id, record in running.items()
+            if phase_id not in self._opens_written and (everything or now - record.start_ns >= _OPEN_AFTER_NS)
+        }
+        self._opens_written |= new.keys()
+        return [open_line(record, now) for record in new.values()]
 
     def _to_lines(self, items: list[Item], muted: Counter[tuple[str, str]]) -> list[schema.Line]:
         lines: list[schema.Line] = []
@@ -238,12 +239,12 @@ class Writer:
         again, self._again = self._again, []
         self._add(again)
 
-    def _add(self, lines: list[schema.Line]) -> None:
+    def _add(self, lines: Sequence[schema.Line]) -> None:
         """Encode, for the next `_write`. A line that cannot be encoded is dropped and counted."""
         if not lines:
             return
         try:
-            chunk = schema.encode_lines(lines)
+            chunk = schema.encode_lines(list(lines))
         except FAILURE:
             if len(lines) > 1:
                 for line in lines:
