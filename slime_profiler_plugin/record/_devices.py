@@ -298,3 +298,11 @@ class DeviceBrackets:
         lost = sum(mark.begin is not None for marks in queues for mark in marks)
         if lost:
             self._part.drop(_DROP, reason, lost)
+
+
+def open_brackets(part: Part, emit: Callable[[Device], None]) -> DeviceBrackets | None:
+    """Brackets for this process; ``None`` when its torch has no device, so that nothing asks again.
+
+    Raises `DeviceError` where there is a device that cannot be bracketed safely.
+    """
+    return None if find_layer() == NO_DEVICE else DeviceBrackets(part, emit)

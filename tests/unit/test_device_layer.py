@@ -10,9 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from device_bench import Part
 
 from slime_profiler_plugin.record import _capture_mode as capture_mode
 from slime_profiler_plugin.record._device_layer import NO_DEVICE, DeviceError, TorchLayer, find_layer
+from slime_profiler_plugin.record._devices import open_brackets
 
 
 def fake_torch(
@@ -73,6 +75,13 @@ def test_torch_that_is_still_loading_is_waited_for(loaded: Any) -> None:
 def test_torch_without_an_accelerator_is_the_end_of_it(loaded: Any) -> None:
     loaded(fake_torch(device=None))
     assert find_layer() == NO_DEVICE
+
+
+def test_without_a_device_there_are_no_brackets_at_all(loaded: Any) -> None:
+    loaded(fake_torch(device=None))
+    assert open_brackets(Part(), lambda _: None) is None
+    loaded(fake_torch(initialized=False))
+    assert open_brackets(Part(), lambda _: None) is not None
 
 
 def test_an_accelerator_that_does_not_say_whether_it_is_in_use_is_left_alone(loaded: Any) -> None:
