@@ -1,0 +1,1 @@
+"""Ready-made configurations, shipped as the package ``slime_profiler_configs``."""
