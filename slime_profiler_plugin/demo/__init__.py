@@ -1,0 +1,1 @@
+"""The demo: a small but real RL loop."""
