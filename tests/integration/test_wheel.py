@@ -38,6 +38,18 @@ def wheel(tmp_path_factory):
     return build_wheel(tmp_path_factory.mktemp("build"))
 
 
+@pytest.fixture(scope="module")
+def frozen_image(tmp_path_factory):
+    """An environment with what slime's image holds, and a folder that offers newer releases of it all."""
+    folder = tmp_path_factory.mktemp("image")
+    environment = Environment(folder / "venv")
+    frozen = [stand_in(folder / "frozen", *item, REQUIRES.get(item[0], ())) for item in FROZEN.items()]
+    environment.pip("install", "--no-deps", *frozen)
+    for name in [*FROZEN, "isal", "nvtx", "duckdb"]:
+        stand_in(folder / "offered", name, NEWER)
+    return environment, folder / "offered"
+
+
 def _is_metadata(name: str) -> bool:
     return name.split("/", maxsplit=1)[0].endswith(".dist-info")
 
@@ -90,14 +102,9 @@ def test_installed_packages_import_outside_the_checkout(wheel, tmp_path):
         ("[record,analyze]", {"nvtx", "duckdb"}),
     ],
 )
-def test_installing_changes_no_package_of_a_frozen_image(wheel, tmp_path, extra, added):
+def test_installing_changes_no_package_of_a_frozen_image(wheel, frozen_image, tmp_path, extra, added):
     """pip's dry run, offline. The image's packages are stand-ins: real names, versions, requirements."""
-    frozen = [stand_in(tmp_path / "frozen", *item, REQUIRES.get(item[0], ())) for item in FROZEN.items()]
-    offered = tmp_path / "offered"
-    for name in [*FROZEN, "isal", "nvtx", "duckdb"]:
-        stand_in(offered, name, NEWER)
-    environment = Environment(tmp_path / "venv")
-    environment.pip("install", "--no-deps", *frozen)
+    environment, offered = frozen_image
     report = tmp_path / "report.json"
     environment.pip(
         "install",
