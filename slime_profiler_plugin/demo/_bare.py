@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, get_context
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from .._timeline import timeline
-from ..config import Config
+from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.config import Config
+
 from . import _group
 from ._model import VOCABULARY
 from ._settings import Sample, Settings, make_samples, reward_of
