@@ -9,11 +9,12 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ._environment import changed_environment
 from ._group import LOOPBACK
 from ._processes import list_descendants, wait_until_gone
 
@@ -44,9 +45,10 @@ class DemoError(RuntimeError):
 
 
 @contextmanager
-def own_cluster(cpus: int, gpus: int) -> Iterator[None]:
+def own_cluster(cpus: int) -> Iterator[int]:
     """Start a cluster, connect to it, and end it and its folder however the block ends.
 
+    `cpus` is what Ray counts with, whatever the machine has; gives the GPUs that Ray found.
     Another cluster is neither used nor disturbed, whatever ``RAY_ADDRESS`` says. Raises
     `DemoError` when this process is connected to one already, or Ray does not start.
     """
@@ -54,7 +56,7 @@ def own_cluster(cpus: int, gpus: int) -> Iterator[None]:
     folder = tempfile.mkdtemp(prefix="spd", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
     before = list_descendants(os.getpid())
     try:
-        with _environment(_RAY_ENVIRONMENT, without=_LEFT_OUT), _kept_sigterm():
+        with changed_environment(_RAY_ENVIRONMENT, without=_LEFT_OUT), _kept_sigterm():
             import ray
 
             if ray.is_initialized():
@@ -63,7 +65,6 @@ def own_cluster(cpus: int, gpus: int) -> Iterator[None]:
                 ray.init(
                     address="local",
                     num_cpus=cpus,
-                    num_gpus=gpus,
                     include_dashboard=False,
                     object_store_memory=_OBJECT_STORE_BYTES,
                     log_to_driver=False,
@@ -76,30 +77,13 @@ def own_cluster(cpus: int, gpus: int) -> Iterator[None]:
                     raise DemoError(
                         f"Ray listens on {address}, not on {LOOPBACK}: it was imported before the demo"
                     )
-                yield
+                yield int(ray.cluster_resources().get("GPU", 0))
             finally:
                 ours = list_descendants(os.getpid()) - before
                 ray.shutdown()
                 wait_until_gone(ours, _GONE_S)
     finally:
         shutil.rmtree(Path(folder), ignore_errors=True)
-
-
-@contextmanager
-def _environment(added: Mapping[str, str], without: tuple[str, ...]) -> Iterator[None]:
-    """Change this process's environment, which Ray's processes inherit, for a while."""
-    saved = {name: os.environ.get(name) for name in (*added, *without)}
-    os.environ.update(added)
-    for name in without:
-        os.environ.pop(name, None)
-    try:
-        yield
-    finally:
-        for name, value in saved.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

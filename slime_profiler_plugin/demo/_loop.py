@@ -20,6 +20,8 @@ define_phase("weight_check", roles=("driver",), doc="Compare what trainers and e
 
 #: An actor that does not answer for this long is stuck.
 _PATIENCE_S: Final = 180.0
+#: After a failure some may be stuck in a collective that will never end.
+_LAST_PATIENCE_S: Final = 10.0
 
 
 class SyncProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +71,10 @@ def run_loop(
             before = after
             results.append(_result(rollout, reports, proof))
             done(results[-1])
-    finally:
-        actors.stop()
+    except BaseException:
+        actors.stop(_LAST_PATIENCE_S)
+        raise
+    actors.stop(_PATIENCE_S)
     return LoopResult(model_bytes=model_bytes, rollouts=results)
 
 
@@ -159,12 +163,12 @@ class _Actors:
         """What each trainer's model says to the fixed prompts."""
         return _get([t.probe.remote() for t in self._trainers])  # type: ignore[no-any-return]
 
-    def stop(self) -> None:
+    def stop(self, patience_s: float) -> None:
         """Let them end in order; one that is dead already has nothing to say."""
         import ray
 
         stops = [a.stop.remote() for a in (*self._trainers, *self._engines, self._manager)]
-        ray.wait(stops, num_returns=len(stops), timeout=_PATIENCE_S)
+        ray.wait(stops, num_returns=len(stops), timeout=patience_s)
 
 
 def _get(references: Any) -> Any:
