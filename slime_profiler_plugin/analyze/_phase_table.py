@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
+
+import msgspec
 
 from slime_profiler_plugin.phases import BUILT_IN
 from slime_profiler_plugin.read import ProcessRecords, Run
-from slime_profiler_plugin.schema import PhaseDef
+from slime_profiler_plugin.schema import PhaseDef, Rollout
 
 _BUILT_IN_ORDER: Final = {name: place for place, name in enumerate(BUILT_IN)}
 
@@ -20,7 +22,7 @@ class Column(NamedTuple):
     rank: int | None
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True):
     """One phase on one rank: how often it ended, and the sum of its durations."""
 
     count: int
@@ -68,7 +70,8 @@ def phase_table(run: Run, rollout: int | str, attempt: int | None = None) -> Pha
             known = totals[name].get(column, Cell(0, 0))
             totals[name][column] = Cell(known.count + cell.count, known.total_ns + cell.total_ns)
     columns = tuple(sorted({c for cells in totals.values() for c in cells}, key=_column_order))
-    parents = {name: d.parents for name, d in definitions.items()}
+    found = {name: definitions.get(name) or BUILT_IN.get(name) for name in totals}
+    parents = {name: definition.parents for name, definition in found.items() if definition}
     rows = tuple(
         Row(name, depth, tuple(totals[name].get(column) for column in columns))
         for name, depth in _outline(totals, parents)
@@ -77,7 +80,7 @@ def phase_table(run: Run, rollout: int | str, attempt: int | None = None) -> Pha
 
 
 def _sum_phases(
-    records: ProcessRecords, rollout: int | str, syncs: dict[tuple[str, int], int | str | None]
+    records: ProcessRecords, rollout: int | str, syncs: Mapping[tuple[str, int], Rollout]
 ) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
     for phase in records.phases():
@@ -85,8 +88,8 @@ def _sum_phases(
         if owner is None and phase.source is not None and phase.sync is not None:
             owner = syncs.get((phase.source, phase.sync))
         if owner == rollout:
-            count, total_ns = cells.get(phase.name, (0, 0))
-            cells[phase.name] = Cell(count + 1, total_ns + phase.dur_ns)
+            known = cells.get(phase.name, Cell(0, 0))
+            cells[phase.name] = Cell(known.count + 1, known.total_ns + phase.dur_ns)
     return cells
 
 

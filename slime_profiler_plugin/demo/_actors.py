@@ -69,7 +69,7 @@ class EngineActor(Engine):
     """One engine."""
 
     def __init__(self, settings: Settings, index: int) -> None:
-        timeline.start(role="engine", rank=index, engine={"index": index})
+        timeline.start(role="engine", rank=index, world_size=settings.engines, engine={"index": index})
         super().__init__(settings, index)
 
     def stop(self) -> None:

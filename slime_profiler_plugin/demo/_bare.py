@@ -175,7 +175,7 @@ def _run_trainer(
 
 
 def _run_engine(settings: Settings, setup: ProcessSetup, index: int, calls: connection.Connection) -> None:
-    setup.begin("engine", index, engine={"index": index})
+    setup.begin("engine", index, world_size=settings.engines, engine={"index": index})
     engine = Engine(settings, index)
     while True:
         try:

@@ -9,10 +9,10 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ._environment import changed_environment
 from ._group import LOOPBACK
@@ -72,12 +72,14 @@ def own_cluster(cpus: int) -> Iterator[int]:
                     _node_ip_address=LOOPBACK,
                     _temp_dir=folder,
                 )
-                address = ray.util.get_node_ip_address()
+                list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
+                (node,) = list_nodes()
+                address = node["NodeManagerAddress"]
                 if address != LOOPBACK:
                     raise DemoError(
                         f"Ray listens on {address}, not on {LOOPBACK}: it was imported before the demo"
                     )
-                yield int(ray.cluster_resources().get("GPU", 0))
+                yield int(node["Resources"].get("GPU", 0))
             finally:
                 ours = list_descendants(os.getpid()) - before
                 ray.shutdown()

@@ -50,7 +50,7 @@ class LoopResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_loop(
-    settings: Settings, environment: Mapping[str, str], done: Callable[[RolloutResult], None]
+    settings: Settings, environment: Mapping[str, str], done: Callable[[RolloutResult], object]
 ) -> LoopResult:
     """Run all rollouts on the connected Ray cluster, then let every actor end in order.
 

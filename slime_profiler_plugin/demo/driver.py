@@ -51,15 +51,16 @@ def run_demo(
     engines: int = 2,
     config: str = "timeline",
     seed: int = 0,
-    report: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], object] | None = None,
 ) -> DemoResult:
-    """Run the demo and merge what it recorded below `out`; `report` gets a line as things happen.
+    """Run the demo and merge what it recorded below `out`; `report` gets a line for each thing that happens.
 
     `config` is a shipped name, a path, or ``off``. Raises `DemoError` when something of the
     demo fails or a weight sync is not proved, `ConfigError` and `ValueError` for settings
     that cannot work.
     """
     started = time.monotonic()
+    tell = report or (lambda _line: None)
     settings = Settings(seed=seed, rollouts=rollouts, trainers=trainers, engines=engines)
     if engines < 1:
         raise ValueError(f"engines is {engines}: at least 1 is needed")
@@ -67,16 +68,18 @@ def run_demo(
     environment = shared_environment(folder, config)
     recording = environment[SWITCH_VARIABLE] != _OFF
     with PeakMemory() as memory:
-        report(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
-        with changed_environment(environment), recorded_driver():
-            # One CPU for each actor: a number Ray counts with, whatever the machine has.
-            with own_cluster(cpus=trainers + engines + 1) as gpus:
-                settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
-                loop = run_loop(settings, environment, lambda result: report(describe(result)))
+        tell(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
+        with (
+            changed_environment(environment),
+            recorded_driver(),
+            own_cluster(cpus=trainers + engines + 1) as gpus,
+        ):
+            settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
+            loop = run_loop(settings, environment, lambda result: tell(describe(result)))
         paths = RunPaths(folder, environment[RUN_ID_VARIABLE])
         merged = table = None
         if recording:
-            report("Merging …")
+            tell("Merging …")
             merged = merge_run([paths.root], "all")
             table = phase_table(read_run([paths.root]), rollouts - 1)
     return DemoResult(
