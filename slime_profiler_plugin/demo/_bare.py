@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection, get_context
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from .._timeline import timeline
-from ..config import Config
+from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.config import Config
+
 from . import _group
 from ._model import VOCABULARY
 from ._settings import Sample, Settings, make_samples, reward_of
@@ -174,7 +175,7 @@ def _run_trainer(
 
 
 def _run_engine(settings: Settings, setup: ProcessSetup, index: int, calls: connection.Connection) -> None:
-    setup.begin("engine", index, engine={"index": index})
+    setup.begin("engine", index, world_size=settings.engines, engine={"index": index})
     engine = Engine(settings, index)
     while True:
         try:

@@ -38,7 +38,7 @@ def generate_responses(
             shares = logits.double().softmax(-1).cpu()
             drawn = [torch.multinomial(p, 1, generator=g) for p, g in zip(shares, draws, strict=True)]
             tokens = torch.cat([tokens, torch.stack(drawn).to(tokens.device)], dim=1)
-        return tokens[:, settings.prompt_tokens :].tolist()  # type: ignore[no-any-return]
+        return tokens[:, settings.prompt_tokens :].tolist()
 
 
 def _prompt_logits(parameters: Parameters, prompt: list[int], device: str, cache: PrefixCache) -> Tensor:

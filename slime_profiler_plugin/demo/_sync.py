@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from .._timeline import timeline
-from ._group import BroadcastGroup, host_store
+from slime_profiler_plugin._timeline import timeline
+
+from ._group import BroadcastGroup, Store, host_store
 from ._weights import Bucket, convert_parts, split_buckets
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
-
     from ._model import Parameters
 
 #: How the tensors travel, in the timeline's vocabulary: broadcast through a group.
@@ -69,7 +68,7 @@ class WeightSync:
         self._bucket_bytes = bucket_bytes
         self._device = device
         self._is_source = barriers.rank() == 0
-        self._store: TCPStore | None = None
+        self._store: Store | None = None
         self._group: BroadcastGroup | None = None
         self._next = 0
         source = [timeline.source()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._timeline import timeline
-from ..phases import define_phase
+from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.phases import define_phase
+
 from ._generate import PrefixCache, generate_responses
 from ._group import BroadcastGroup, join_store
 from ._model import init_parameters

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .._timeline import timeline
+from slime_profiler_plugin._timeline import timeline
+
 from . import _group
 from ._generate import generate_responses
+from ._group import Store
 from ._model import VOCABULARY, count_bytes, init_parameters, logits_of, response_log_probs
 from ._settings import Sample, Settings, make_samples
 from ._sync import EngineCalls, Lock, SyncReport, WeightSync
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.distributed import TCPStore
 
 _CLIP = 0.2
 
@@ -56,7 +57,7 @@ class Trainer:
     """
 
     def __init__(
-        self, settings: Settings, rank: int, store: TCPStore, engines: Sequence[EngineCalls], lock: Lock
+        self, settings: Settings, rank: int, store: Store, engines: Sequence[EngineCalls], lock: Lock
     ) -> None:
         import torch
 
@@ -172,7 +173,7 @@ class Trainer:
         flat = torch.cat([g.flatten() for g in gradients])
         dist.all_reduce(flat)
         flat /= self._settings.trainers
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(mean.view_as(gradient))
 
 
