@@ -19,8 +19,8 @@ def _domain_even_if_unasked(cls: type, name: str | None = None) -> object:
     return domain
 
 
-# Nsight Systems 2022.4 records ranges but leaves nvtxDomainIsEnabled unanswered, and the nvtx package takes that
-# for "no tool attached" and hands out a domain of no-ops. This program knows that a tool is attached.
+# Nsight Systems 2022.4 records ranges but leaves nvtxDomainIsEnabled unanswered; the nvtx package takes
+# that for "no tool attached" and hands out a domain of no-ops. This program knows that a tool is attached.
 lib.Domain.__new__ = _domain_even_if_unasked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,14 +33,19 @@ order by n.start, n."end" desc
 """
 
 
+def _carries(environ: Path, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in environ.read_bytes().split(b"\0")
+    except OSError:  # it has ended, or is not ours
+        return False
+
+
 def _end_marked(mark: str) -> None:
     """End the processes that carry `mark`: nsys leaves an agent behind when it is cut short."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"{MARK}={mark}".encode() in environ.read_bytes().split(b"\0"):
+        if _carries(environ, mark):
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(environ.parent.name), signal.SIGKILL)
-        except OSError:  # it ended meanwhile, or is not ours
-            continue
 
 
 def _try_profile(nsys: str, out: Path) -> tuple[Path | None, str]:
@@ -92,7 +97,7 @@ def database(tmp_path_factory):
 
 
 def test_phases_are_nvtx_ranges_of_our_domain(database):
-    with closing(sqlite3.connect(database)) as connection:
+    with contextlib.closing(sqlite3.connect(database)) as connection:
         ranges = connection.execute(RANGES).fetchall()
     step = [("train_step", PUSH_POP), ("forward_backward", PUSH_POP), ("optimizer", PUSH_POP)]
     assert [(name, kind) for name, kind, _start, _end in ranges] == step * 3 + [("reward", START_END)] * 2
