@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ..schema import Drop
+from slime_profiler_plugin.schema import Drop
 
 
 class Drops:
@@ -15,6 +15,10 @@ class Drops:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew, with a lock that nobody holds: for a forked child."""
         self._lock = threading.RLock()
         self._pending: dict[tuple[str, str], tuple[int, dict[str, int]]] = {}
         self.total = 0

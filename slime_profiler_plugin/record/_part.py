@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import Config
-from ..layout import RunPaths
-from ..schema import Process
+from slime_profiler_plugin.config import Config
+from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.schema import Process
+
 from ._drops import Drops
 from ._guard import Guard
 
