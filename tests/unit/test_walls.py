@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -34,11 +35,18 @@ print(json.dumps(sorted(name for name in sys.modules if name.split(".")[0] in ro
 """
 
 
-def _modules_after(code: str, *, absent: bool = False) -> set[str]:
+def _modules_after(code: str, *, absent: bool = False, cwd: Path = ROOT) -> set[str]:
     """Frameworks and own modules that a fresh interpreter has loaded after `code`."""
     program = _PRELUDE.format(frameworks=FRAMEWORKS, absent=absent) + code + _REPORT
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     return set(json.loads(result.stdout.splitlines()[-1]))
@@ -55,25 +63,48 @@ def test_import_loads_no_framework_and_no_recorder(absent):
     assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
 
 
-@pytest.mark.parametrize("absent", [False, True])
-def test_off_timeline_loads_no_framework_and_no_recorder(absent):
-    modules = _modules_after(
-        """
+#: Every call of the interface, off. The audit hook sees each file opened and thread or process started.
+_OFF = """
+import os
 from slime_profiler_plugin import timeline
-with timeline.phase("train_step", step=1):
-    span = timeline.begin("optimizer")
-    span.end()
-timeline.mark("here")
-with timeline.rollout(3):
+
+@timeline.traced("advantages")
+def advantages():
     pass
-timeline.set_rollout(4)
-timeline.export_window()
-timeline.flush()
-""",
-        absent=absent,
-    )
+
+def work():
+    with timeline.phase("train_step", step=1):
+        span = timeline.begin("optimizer", bytes=8)
+        span.end(error="x")
+    timeline.mark("here", sync=3)
+    with timeline.rollout(3):
+        advantages()
+    timeline.set_rollout(4)
+    timeline.set_identity(rank=1)
+    timeline.export_window()
+    timeline.flush()
+    timeline.stop()
+    return timeline.source()
+
+seen = []
+watched = ("open", "_thread.start_new_thread", "os.fork", "subprocess.Popen", "socket.__new__", "import")
+sys.addaudithook(lambda event, arguments: seen.append((event, str(arguments))) if event in watched else None)
+os.environ["SLIME_PROFILER"] = {switch!r}
+assert timeline.start() is False and not timeline.on
+seen.clear()  # start() may import what reads the switch
+for _ in range(3):
+    assert work() is None
+assert not seen, seen
+"""
+
+
+@pytest.mark.parametrize("switch", ["off", ""])
+@pytest.mark.parametrize("absent", [False, True])
+def test_off_opens_no_file_starts_no_thread_and_imports_nothing(absent, switch, tmp_path):
+    modules = _modules_after(_OFF.format(switch=switch), absent=absent, cwd=tmp_path)
     assert not _frameworks(modules)
     assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("package", ["slime_tb_plugin", "slime_profiler_configs"])
