@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -132,3 +133,18 @@ def test_installing_beside_real_numpy_1_26_changes_nothing_and_works(wheel, tmp_
     environment.pip("install", f"slime-profiler-plugin[record,analyze] @ {wheel.as_uri()}", online=True)
     assert before <= set(environment.pip("freeze").splitlines())
     assert "timeline" in run(environment.folder / "bin" / "slime-profiler", "config", "list", cwd=tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the oldest dependencies have no wheels for this Python")
+def test_oldest_dependencies_that_are_allowed_pass_the_unit_tests(wheel, tmp_path):
+    """The lower bounds of pyproject.toml, from the real index."""
+    (found,) = re.findall(r"^dependencies = (\[[^\]]*\])", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    oldest = [requirement.replace(">=", "==") for requirement in json.loads(found)]
+    if sys.version_info >= (3, 11):  # the first numpy with wheels for it
+        oldest = [re.sub(r"numpy==.*", "numpy==1.23.2", requirement) for requirement in oldest]
+    environment = Environment(tmp_path / "venv")
+    tools = ["pytest", "pytest-randomly", "pytest-timeout", "hypothesis"]
+    environment.pip("install", *oldest, *tools, wheel, online=True)
+    run(environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "cache_dir=", ROOT / "tests" / "unit", cwd=tmp_path)
