@@ -144,7 +144,7 @@ class _PipedEngine:
         return self._pipe.recv
 
 
-class _NoLock:
+class NoLock:
     """Nobody else uses the engines."""
 
     def acquire(self) -> None: ...
@@ -162,7 +162,7 @@ def _run_trainer(
 ) -> None:
     setup.begin("actor", rank, world_size=settings.trainers)
     trainer = Trainer(
-        settings, rank, _group.join_store(port), [_PipedEngine(pipe) for pipe in engines], _NoLock()
+        settings, rank, _group.join_store(port), [_PipedEngine(pipe) for pipe in engines], NoLock()
     )
     train_loop(
         trainer,
