@@ -137,14 +137,19 @@ def test_installing_beside_real_numpy_1_26_changes_nothing_and_works(wheel, tmp_
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the oldest dependencies have no wheels for this Python")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="the oldest dependencies have no wheels for this Python"
+)
 def test_oldest_dependencies_that_are_allowed_pass_the_unit_tests(wheel, tmp_path):
     """The lower bounds of pyproject.toml, from the real index."""
-    (found,) = re.findall(r"^dependencies = (\[[^\]]*\])", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    (found,) = re.findall(
+        r"^dependencies = (\[[^\]]*\])", (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
     oldest = [requirement.replace(">=", "==") for requirement in json.loads(found)]
     if sys.version_info >= (3, 11):  # the first numpy with wheels for it
         oldest = [re.sub(r"numpy==.*", "numpy==1.23.2", requirement) for requirement in oldest]
     environment = Environment(tmp_path / "venv")
     tools = ["pytest", "pytest-randomly", "pytest-timeout", "hypothesis"]
     environment.pip("install", *oldest, *tools, wheel, online=True)
-    run(environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "cache_dir=", ROOT / "tests" / "unit", cwd=tmp_path)
+    cache = f"cache_dir={tmp_path / 'cache'}"
+    run(environment.python, "-m", "pytest", "-q", "-o", cache, ROOT / "tests" / "unit", cwd=tmp_path)
