@@ -7,13 +7,19 @@ imports `record` and puts the recording calls in their place, `stop()` puts thes
 
 from __future__ import annotations
 
-import functools
+import atexit
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
+
+from ._traced import trace
 
 if TYPE_CHECKING:
     from .config import Config
+    from .record import Recorder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,12 +31,17 @@ class Span(Protocol):
     def end(self, **fields: Any) -> None:
         """Close the span; the fields are added. A second call does nothing."""
 
+    def inside(self) -> PhaseContext:
+        """Context manager: what this thread or task records within has the span as parent."""
+
 
 class PhaseContext(Protocol):
     """What `timeline.phase` returns; the value of ``as`` is not part of the interface."""
 
     def __enter__(self) -> object: ...
-    def __exit__(self, *exc: object) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
 
 
 class _Noop:
@@ -44,6 +55,9 @@ class _Noop:
     __enter__ = "".format
     __exit__ = "".format
     end = "".format
+
+    def inside(self) -> _Noop:
+        return self
 
 
 NOOP: Final[Any] = _Noop()
@@ -135,7 +149,7 @@ class Timeline:
     source: Callable[[], str | None]
     export_window: Callable[[], None]
     flush: Callable[[], None]
-    _recorder: Any
+    _recorder: Recorder | None
 
     def __init__(self) -> None:
         self._switch_off()
@@ -152,6 +166,18 @@ class Timeline:
         self.export_window = _off_step
         self.flush = _off_flush
 
+    def _switch_on(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.phase = recorder.phase
+        self.begin = recorder.begin
+        self.mark = recorder.mark
+        self.rollout = recorder.rollout
+        self.set_rollout = recorder.set_rollout
+        self.set_identity = recorder.set_identity
+        self.source = recorder.source
+        self.export_window = recorder.export_window
+        self.flush = recorder.flush
+
     @property
     def on(self) -> bool:
         """Whether this process is recording."""
@@ -160,9 +186,10 @@ class Timeline:
     def traced(self, name: str, **fields: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: each call is a phase. Decided at the call, so import before `start` works.
 
-        Coroutine functions are awaited inside the phase.
+        Coroutine functions are awaited inside the phase. A generator's phase lasts from its
+        first step to its end; only while its body runs is it the parent of what is recorded.
         """
-        raise NotImplementedError
+        return lambda function: trace(self, name, fields, function)
 
     def start(self, config: str | Path | dict[str, Any] | Config | None = None, **identity: Any) -> bool:
         """Begin recording, when the configuration or the environment switches it on.
@@ -170,16 +197,51 @@ class Timeline:
         `config`: a shipped name, a path, settings, or ``None`` for what the environment
         says. ``SLIME_PROFILER=off`` beats every other switch. `identity`: ``run_id role
         rank ranks world_size engine``. Returns whether it records. Never raises because of
-        the profiler's own failure: it warns once and stays off.
+        the profiler's own failure: it warns once and stays off. While on, it only notes
+        what it is told about the process's identity.
         """
-        raise NotImplementedError
+        if self.on:
+            identity.pop("run_id", None)  # the run is what it is
+            self.set_identity(**identity)
+            return True
+        with _Starting():
+            from .config import load_config
+
+            settings = load_config(config, os.environ)
+            if settings is None:
+                return False
+            from .record import open_recorder
+
+            self._switch_on(open_recorder(settings, os.environ, identity, self._switch_off))
+        return self.on
 
     def stop(self) -> None:
         """Flush, close the file, and go back to the off state. Harmless when off."""
-        raise NotImplementedError
+        self._stop("stop")
+
+    def _stop(self, reason: str) -> None:
+        recorder = self._recorder
+        if recorder is not None:
+            self._switch_off()
+            recorder.close(reason)
+
+
+class _Starting:
+    """Whatever goes wrong while starting is one warning, and recording stays off."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        logging.getLogger("slime_profiler_plugin").warning("slime_profiler_plugin stays off: %s", error)
+        return True
 
 
 timeline: Final = Timeline()
 
+# Not per start: a process may start and stop as often as it likes.
+atexit.register(timeline._stop, "exit")
+
 __all__ = ["NOOP", "PhaseContext", "Span", "Timeline", "timeline"]
-_ = functools  # used by the decorator

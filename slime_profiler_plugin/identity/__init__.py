@@ -1,0 +1,19 @@
+"""Which run, which attempt, and which process of it this is. Imports no framework."""
+
+from ._attempt import AttemptFile, RunFile, read_attempt, read_run
+from ._errors import IdentityError
+from ._process import ProcessIdentity, resolve
+from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
+
+__all__ = [
+    "LAUNCH_VARIABLE",
+    "RUN_ID_VARIABLE",
+    "AttemptFile",
+    "IdentityError",
+    "ProcessIdentity",
+    "RunFile",
+    "Surroundings",
+    "read_attempt",
+    "read_run",
+    "resolve",
+]

@@ -1,0 +1,123 @@
+"""The record file of this process: whole lines only, segments, nobody else's file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from isal import igzip
+
+_CHUNK: Final = 1 << 20
+
+
+class SegmentedFile:
+    """Appends whole lines to the current segment; rotates and compresses.
+
+    Used by one thread. `path_of(None)` is the current segment, `path_of(n)` rotated ones.
+    """
+
+    def __init__(self, path_of: Callable[[int | None], Path]) -> None:
+        self._path_of = path_of
+        self._fd: int | None = None
+        self._torn = False
+        #: Number of the current segment.
+        self.segment = 0
+        #: Bytes in the current segment.
+        self.size = 0
+        self._rotated_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a file to append to."""
+        return self._fd is not None
+
+    @property
+    def total_bytes(self) -> int:
+        """On disk, all segments."""
+        return self._rotated_bytes + self.size
+
+    def open(self) -> None:
+        """Create the current segment. Raises `OSError`, `FileExistsError` when it is somebody's."""
+        path = self._path_of(None)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o644)
+        self.size = 0
+        self._torn = False
+
+    def append(self, data: bytes) -> tuple[int, OSError | None]:
+        """Append whole lines; returns how many of them were kept, and what stopped the rest."""
+        assert self._fd is not None
+        prefix = b"\n" if self._torn else b""
+        view = memoryview(prefix + data)
+        written = 0
+        try:
+            while written < len(view):
+                written += os.write(self._fd, view[written:])
+        except OSError as error:
+            kept = bytes(view[:written]).rfind(b"\n") + 1
+            self._cut(kept, written)
+            return bytes(view[len(prefix) : kept]).count(b"\n"), error
+        self.size += written
+        self._torn = False
+        return data.count(b"\n"), None
+
+    def _cut(self, kept: int, written: int) -> None:
+        """After a failed write: back to the last whole line."""
+        assert self._fd is not None
+        if kept == written:
+            self.size += written
+            return
+        try:
+            os.ftruncate(self._fd, self.size + kept)
+            self.size += kept
+        except OSError:  # then the torn line is ended before the next one
+            self.size += written
+            self._torn = True
+
+    def sync(self) -> None:
+        """fsync; raises `OSError`."""
+        if self._fd is not None:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close without syncing. Also right in a forked child, whose descriptor is its own."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def rotate(self) -> None:
+        """Set the current segment aside, compress it, and be without a file until `open`.
+
+        Raises `OSError` when it could not be set aside or compressed; what was written stays.
+        """
+        self.close()
+        aside = self._path_of(self.segment)
+        os.rename(self._path_of(None), aside)
+        self.segment += 1
+        self._rotated_bytes += self.size
+        raw_size, self.size = self.size, 0
+        self._rotated_bytes += compress(aside) - raw_size
+
+
+def compress(path: Path) -> int:
+    """Replace `path` by ``<path>.gz``; returns its size in bytes.
+
+    The compressed file gets its name when it is whole; raises `OSError`, then `path` stays.
+    """
+    whole = path.with_name(path.name + ".gz")
+    part = path.with_name(path.name + ".gz.tmp")
+    try:
+        with path.open("rb") as source, igzip.open(part, "wb", compresslevel=1) as target:  # type: ignore[no-untyped-call]
+            while block := source.read(_CHUNK):
+                target.write(block)
+        os.rename(part, whole)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    path.unlink()
+    return whole.stat().st_size

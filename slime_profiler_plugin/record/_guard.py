@@ -1,0 +1,95 @@
+"""The one place where the recorder's failures end, so that none becomes the program's.
+
+A part of the recorder (``nvtx``, ``device_events``, ``windows``, …) that raises is
+disabled: one warning names it, the record file counts it, the program goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+from ._drops import Drops
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log: Final = logging.getLogger("slime_profiler_plugin")
+
+#: What counts as a failure of ours. Never the program's own ending: KeyboardInterrupt,
+#: SystemExit and asyncio's cancellation pass. The hot path names this in ``except`` clauses
+#: of its own, which cost nothing until something is raised; a guarded call costs more than
+#: the clock read it would protect.
+FAILURE: Final = Exception
+
+
+class Guard:
+    """Turns failures of the recorder's parts into one warning and one counted drop each."""
+
+    def __init__(self, drops: Drops) -> None:
+        self._drops = drops
+        self._failed: dict[str, object] = {}
+
+    def call(self, part: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """`function`'s result; ``None`` when it raises, or when `part` was disabled before."""
+        if part in self._failed:
+            return None
+        with self(part):
+            return function(*args, **kwargs)
+        return None
+
+    def __call__(self, part: str) -> _Guarded:
+        """Context manager: an exception inside disables `part` and goes no further."""
+        return _Guarded(self, part)
+
+    def disabled(self, part: str) -> bool:
+        """Whether `part` has failed."""
+        return part in self._failed
+
+    def failed(self, part: str, error: BaseException | str) -> None:
+        """Disable `part`: warn and count, once."""
+        first = object()
+        if self._failed.setdefault(part, first) is not first:
+            return
+        reason = error if isinstance(error, str) else describe(error)
+        self._drops.add(part, reason)
+        warn(f"{part} is off from now on: {reason}")
+
+
+class _Guarded:
+    __slots__ = ("_guard", "_part")
+
+    def __init__(self, guard: Guard, part: str) -> None:
+        self._guard = guard
+        self._part = part
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, FAILURE):
+            return False
+        self._guard.failed(self._part, error)
+        return True
+
+
+def warn(message: str) -> None:
+    """One warning of the plugin's logger; a logging handler that raises is not our caller's problem."""
+    try:
+        _log.warning("slime_profiler_plugin: %s", message)
+    except FAILURE:  # a user's handler raised, and there is nobody left to tell
+        return
+
+
+def describe(error: BaseException) -> str:
+    """``Type: message`` in one line of at most 500 characters; never raises."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except FAILURE:  # __str__ of somebody's exception may do anything
+        return name
+    return f"{name}: {text}"[:500] if text else name

@@ -1,0 +1,340 @@
+"""The hot path: what one phase costs the training thread.
+
+On the way in: an id, the parent, the rollout, one clock read. On the way out: one clock
+read, one append to a plain deque. The other outputs cost one C call while none is in use;
+fields, JSON and files are the writer thread's.
+
+The code trades some repetition for speed: nothing is wrapped, a difference of two times is
+left to the writer, and each ``except`` catches what `_guard` says is ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from asyncio import _get_running_loop as running_loop  # `get_running_loop` raises when there is none
+from collections.abc import Callable, Iterator
+from time import monotonic_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from slime_profiler_plugin import schema
+
+from ._context import (
+    PARENT,
+    ROLLOUT,
+    UNSET,
+    Node,
+    PerThread,
+    ThreadState,
+    chain,
+    next_id,
+    take_out,
+    task_number,
+)
+from ._guard import FAILURE, Guard, describe
+from ._outputs import Opened, Outputs
+
+if TYPE_CHECKING:
+    from ._queue import RecordQueue
+
+get_parent: Final = PARENT.get
+set_parent: Final = PARENT.set
+get_rollout: Final = ROLLOUT.get
+
+#: Spans of ``begin`` that may be open and listed at once: a program that never ends its
+#: spans must not grow for ever.
+MOST_OPEN_SPANS: Final = 10_000
+
+
+class HotPath:
+    """Makes phases, spans and marks; holds what each of them reads."""
+
+    __slots__ = ("_announce", "guard", "items", "open", "outputs", "queue", "rollout", "thread", "threads")
+
+    def __init__(
+        self, queue: RecordQueue, guard: Guard, outputs: Outputs, announce: Callable[[ThreadState], None]
+    ) -> None:
+        """`announce` is called in each thread at its first record."""
+        self.queue = queue
+        self.items = queue.items
+        self.guard = guard
+        self.outputs = outputs
+        #: The process's rollout.
+        self.rollout: schema.Rollout = None
+        #: Open spans, and open phases begun under an event loop, by id.
+        self.open: dict[int, Phase | OpenSpan] = {}
+        self.threads: list[weakref.ref[ThreadState]] = []
+        self.thread = PerThread(self._new_thread)
+        self._announce = announce
+
+    def phase(self, name: str, /, **fields: object) -> Phase:
+        """`Timeline.phase`."""
+        # Plain stores, no __init__: half the price of a constructor call.
+        phase = Phase()
+        phase.hot = self
+        phase.name = name
+        phase.fields = fields
+        phase.entered = 0
+        return phase
+
+    def begin(self, name: str, /, **fields: object) -> OpenSpan:
+        """`Timeline.begin`."""
+        return OpenSpan(self, name, fields)
+
+    def mark(self, name: str, /, **fields: object) -> None:
+        """`Timeline.mark`."""
+        try:
+            now = monotonic_ns()
+            state, task, parent = self.place()
+            rollout = self.current_rollout()
+            self.queue.put((name, None, parent, rollout, now, now, state.tid, task, fields or None, None))
+        except FAILURE as error:
+            self.guard.failed("mark", error)
+
+    def place(self) -> tuple[ThreadState, int | None, int | None]:
+        """Thread, task and parent id of what is recorded here and now."""
+        state = self.thread.state
+        if running_loop() is None:
+            parent = state.current or get_parent()
+            return state, None, parent.id if parent else None
+        parent = get_parent() or state.current
+        return state, task_number(), parent.id if parent else None
+
+    def current_rollout(self) -> schema.Rollout:
+        """The rollout of this thread or task, else the process's."""
+        rollout = get_rollout()
+        return self.rollout if rollout is UNSET else rollout
+
+    def enter_loop(self, phase: Phase) -> None:
+        """The part of `Phase.__enter__` that differs under a running event loop."""
+        phase.task = task_number()
+        phase.before = before = get_parent()
+        parent = phase.state.current if before is None else before
+        phase.parent = None if parent is None else parent.id
+        set_parent(phase)
+        self.open[phase.id] = phase
+
+    def leave(self, phase: Phase) -> None:
+        """Close a phase that was begun under an event loop, or is not its thread's innermost."""
+        if self.open.pop(phase.id, None) is None:
+            take_out(phase, phase.state.current)
+        elif get_parent() is phase:
+            set_parent(phase.before)
+        else:
+            take_out(phase, get_parent())
+
+    def open_phases(self) -> Iterator[Phase | OpenSpan]:
+        """What has begun and not ended. For the writer thread.
+
+        Copying a list, or the values of a dict, is one step under the interpreter lock.
+        """
+        yield from tuple(self.open.values())
+        for reference in tuple(self.threads):
+            state = reference()
+            if state is None:
+                self.threads.remove(reference)
+                continue
+            for node in chain(state.current):
+                if isinstance(node, Phase) and node.start_ns:
+                    yield node
+
+    def _new_thread(self, state: ThreadState) -> None:
+        self.threads.append(weakref.ref(state))
+        self._announce(state)
+
+
+class Phase:
+    """One ``with timeline.phase(...)``: the context manager, and the parent of what is inside."""
+
+    __slots__ = (
+        "before",
+        "entered",
+        "fields",
+        "hot",
+        "id",
+        "name",
+        "opened",
+        "parent",
+        "rollout",
+        "start_ns",
+        "state",
+        "task",
+    )
+
+    hot: HotPath
+    name: str
+    fields: dict[str, object]
+    #: How often it is entered now. It stands for one phase at a time; inside itself it
+    #: records nothing.
+    entered: int
+    id: int
+    before: Node | None
+    parent: int | None
+    rollout: schema.Rollout
+    state: ThreadState
+    task: int | None
+    #: Other outputs to close, if any is in use.
+    opened: Opened | None
+    #: 0 until the clock is read.
+    start_ns: int
+
+    def __enter__(self) -> None:
+        if self.entered:
+            self.entered += 1
+            return
+        self.entered = 1
+        self.start_ns = 0
+        hot = self.hot
+        try:
+            self.id = next_id()
+            self.state = state = hot.thread.state
+            rollout = get_rollout()
+            self.rollout = hot.rollout if rollout is UNSET else rollout
+            if running_loop() is None:
+                self.task = None
+                self.before = before = state.current
+                if before is None:
+                    before = get_parent()
+                self.parent = None if before is None else before.id
+                state.current = self
+            else:
+                hot.enter_loop(self)
+            self.opened = hot.outputs.open(self) if hot.outputs.busy() else None
+        except FAILURE as error:
+            hot.guard.failed("phase", error)
+        self.start_ns = monotonic_ns()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = monotonic_ns()
+        if self.entered != 1:
+            self.entered -= 1
+            return
+        self.entered = 0
+        hot = self.hot
+        try:
+            if self.opened is not None:
+                self.opened.close()
+            state = self.state
+            record = (
+                self.name,
+                self.id,
+                self.parent,
+                self.rollout,
+                self.start_ns,
+                end,
+                state.tid,
+                self.task,
+                self.fields or None,
+                None if error is None else describe(error),
+            )
+            # First queued, then no longer open: a flush in between finds it in both places,
+            # never in neither.
+            if len(hot.items) < hot.queue.soft:
+                hot.items.append(record)
+            else:
+                hot.queue.crowded(record)
+            if state.current is self:
+                state.current = self.before
+            else:
+                hot.leave(self)
+        except FAILURE as failure:
+            hot.guard.failed("phase", failure)
+
+
+class OpenSpan:
+    """What `begin` returns: a phase that need not nest and may end on another thread."""
+
+    __slots__ = (
+        "_ends",
+        "_hot",
+        "_opened",
+        "fields",
+        "id",
+        "name",
+        "parent",
+        "rollout",
+        "start_ns",
+        "state",
+        "task",
+    )
+
+    def __init__(self, hot: HotPath, name: str, fields: dict[str, object]) -> None:
+        self._hot = hot
+        self._ends = itertools.count()  # atomic: of two threads that end it one is the first
+        self._opened: Opened | None = None
+        self.name = name
+        self.fields = fields
+        self.id = next_id()
+        try:
+            self.state, self.task, self.parent = hot.place()
+            self.rollout = hot.current_rollout()
+            if hot.outputs.busy():
+                self._opened = hot.outputs.open_span(self)
+        except FAILURE as error:
+            hot.guard.failed("phase", error)
+        self.start_ns = monotonic_ns()
+        if len(hot.open) < MOST_OPEN_SPANS:
+            hot.open[self.id] = self
+
+    def end(self, **fields: object) -> None:
+        """Close the span; `fields` are added. A second call does nothing."""
+        end = monotonic_ns()
+        if next(self._ends):
+            return
+        hot = self._hot
+        try:
+            if self._opened is not None:
+                self._opened.close()
+            hot.queue.put(
+                (
+                    self.name,
+                    self.id,
+                    self.parent,
+                    self.rollout,
+                    self.start_ns,
+                    end,
+                    self.state.tid,
+                    self.task,
+                    {**self.fields, **fields} or None,
+                    None,
+                )
+            )
+            hot.open.pop(self.id, None)
+        except FAILURE as error:
+            hot.guard.failed("phase", error)
+
+    def inside(self) -> Inside:
+        """Context manager: what this thread or task records within has the span as parent."""
+        return Inside(self.id, self._hot)
+
+
+class Inside:
+    """A span as the parent of what is recorded here and now."""
+
+    __slots__ = ("_in_loop", "_state", "before", "id")
+
+    def __init__(self, span_id: int, hot: HotPath) -> None:
+        self.id = span_id
+        self.before: Node | None = None
+        self._state = hot.thread.state
+        self._in_loop = running_loop() is not None
+
+    def __enter__(self) -> None:
+        if self._in_loop:
+            self.before = get_parent()
+            set_parent(self)
+        else:
+            self.before = self._state.current
+            self._state.current = self
+
+    def __exit__(self, *exc: object) -> None:
+        innermost = get_parent() if self._in_loop else self._state.current
+        if innermost is not self:
+            take_out(self, innermost)
+        elif self._in_loop:
+            set_parent(self.before)
+        else:
+            self._state.current = self.before

@@ -1,0 +1,134 @@
+"""From what the hot path queued to lines that every reader can decode.
+
+Fields come from the program and may be anything. A column takes a value of its own type and
+no other; what does not fit goes to ``attrs``, and there, what JSON cannot say becomes the name
+of its type. Values are never printed or converted by their own methods: `repr` or `int` of a
+device tensor would synchronise the device from the writer thread.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Final
+
+from slime_profiler_plugin import schema
+
+from ._queue import Record
+
+_INTEGERS: Final = frozenset({"step", "bytes", "tensors", "bucket", "sync"})
+_TEXTS: Final = frozenset({"transport", "source", "weight_version", "error"})
+_EITHER: Final = frozenset({"engine"})
+_COLUMNS: Final = _INTEGERS | _TEXTS | _EITHER
+_DEPTH: Final = 4
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+
+
+def phase_or_mark(record: Record) -> schema.Phase | schema.Mark:
+    """The line of a queued phase or mark."""
+    columns = _columns(record.fields) if record.fields else {}
+    if record.error is not None:
+        columns["error"] = _text(record.error)
+    if record.id is None:
+        return schema.Mark(
+            name=_text(record.name),
+            start_ns=record.start_ns,
+            tid=record.tid,
+            task=record.task,
+            parent=record.parent,
+            rollout=record.rollout,
+            **columns,
+        )
+    return schema.Phase(
+        id=record.id,
+        name=_text(record.name),
+        start_ns=record.start_ns,
+        dur_ns=record.end_ns - record.start_ns,
+        tid=record.tid,
+        task=record.task,
+        parent=record.parent,
+        rollout=record.rollout,
+        **columns,
+    )
+
+
+def open_line(record: Record, seen_ns: int) -> schema.Open:
+    """The line of a phase that has not ended; the record's end is not looked at."""
+    columns = _columns(record.fields) if record.fields else {}
+    return schema.Open(
+        id=record.id or 0,
+        seen_ns=seen_ns,
+        name=_text(record.name),
+        start_ns=record.start_ns,
+        tid=record.tid,
+        task=record.task,
+        parent=record.parent,
+        rollout=record.rollout,
+        **columns,
+    )
+
+
+def check_rollout(value: object) -> schema.Rollout:
+    """`value` as a rollout id. Raises `ValueError` for what is none."""
+    if value is None:
+        return None
+    if value == schema.INITIAL:
+        return schema.INITIAL
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 0:
+        return int(value)
+    raise ValueError(f"rollout {value!r} is neither a number >= 0 nor {schema.INITIAL!r} nor None")
+
+
+def _columns(fields: dict[str, object]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
+    for key, value in fields.items():
+        if key in _COLUMNS:
+            if value is None:
+                continue
+            fitting = _fitting(key, value)
+            if fitting is not None:
+                columns[key] = fitting
+                continue
+        attrs[_text(key)] = _json(value, _DEPTH)
+    if attrs:
+        columns["attrs"] = attrs
+    return columns
+
+
+def _fitting(key: str, value: object) -> int | str | None:
+    if key not in _TEXTS and isinstance(value, numbers.Integral):
+        number = int(value)
+        return number if -(2**63) <= number < 2**63 else None
+    if key not in _INTEGERS and isinstance(value, str):
+        return _text(value)
+    return None
+
+
+def _json(value: object, depth: int) -> Any:
+    if type(value) in _PLAIN:
+        if isinstance(value, str):
+            return _text(value)
+        too_big = isinstance(value, int) and not -(2**63) <= value < 2**64
+        return str(value) if too_big else value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, numbers.Integral):
+        return _json(int(value), depth)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if depth and isinstance(value, dict):
+        return {_key(key): _json(item, depth - 1) for key, item in value.items()}
+    if depth and isinstance(value, (list, tuple)):
+        return [_json(item, depth - 1) for item in value]
+    return f"<{type(value).__qualname__}>"
+
+
+def _key(key: object) -> str:
+    return _text(key) if isinstance(key, str) else str(_json(key, 0))
+
+
+def _text(text: str) -> str:
+    """`text` as UTF-8 can say it: a lone surrogate, as in file names, becomes ``?``."""
+    if text.isascii():
+        return str(text)
+    return text.encode("utf-8", "replace").decode("utf-8")

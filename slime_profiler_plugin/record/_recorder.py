@@ -1,0 +1,273 @@
+"""One recording of this process: puts the parts together and takes them down."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.config import Config
+from slime_profiler_plugin.identity import ProcessIdentity, resolve
+from slime_profiler_plugin.layout import RunPaths
+
+from ._context import RolloutContext, ThreadState
+from ._drops import Drops
+from ._guard import Guard
+from ._hot import HotPath
+from ._lines import check_rollout
+from ._nvtx import open_nvtx
+from ._outputs import Outputs
+from ._part import PartContext
+from ._queue import Record
+from ._signals import SigtermFlush
+from ._windows import ProfilerWindows, selects_process
+from ._writer import Writer
+
+#: How long a program may wait for the last flush when it ends, in seconds. A hanging file
+#: system must not keep a process alive.
+CLOSE_TIMEOUT_S: Final = 5.0
+#: The same for `flush`.
+FLUSH_TIMEOUT_S: Final = 10.0
+
+_ROLES_WITHOUT_ROLLOUT: Final = frozenset({"engine", "engine_client", "router"})
+_IDENTITY_KEYS: Final = ("role", "rank", "ranks", "world_size", "engine")
+
+_recording: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
+
+
+class Recorder:
+    """What `timeline` calls while it records."""
+
+    def __init__(self, identity: ProcessIdentity, config: Config, off: Callable[[], None]) -> None:
+        """`off` puts the public switch back into its off state; called when recording ends by itself."""
+        self._off = off
+        self._closed = False
+        self._rollout_was_set = False
+        self._windows: ProfilerWindows | None = None
+        self._windows_tried = False
+        drops = Drops()
+        self._guard = guard = Guard(drops)
+        process = _process_line(identity, config)
+        paths = RunPaths(config.out, identity.run_id)
+        self._part = PartContext(identity=process, paths=paths, config=config, guard=guard, drops=drops)
+        self._writer = Writer(
+            queue_capacity=config.records.queue,
+            settings=config.records,
+            drops=drops,
+            guard=guard,
+            process=process,
+            path_of=lambda segment: paths.record_file(
+                identity.host, identity.pid, identity.start_unix_ns, segment
+            ),
+            open_phases=self._open_phases,
+            failed=self._give_up,
+        )
+        outputs = config.outputs
+        self._outputs = Outputs(
+            guard,
+            nvtx=guard.call("nvtx", open_nvtx) if outputs.nvtx else None,
+            record_function_gated=outputs.record_function_gated if outputs.record_function else None,
+        )
+        self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
+        self._hot.rollout = self._default_rollout()
+        self._sigterm = SigtermFlush(lambda: self._end("SIGTERM"))
+        if outputs.records:
+            self._writer.start()
+        else:
+            self._writer.queue.abandon()
+        _recording.add(self)
+        self.phase = self._hot.phase
+        self.begin = self._hot.begin
+        self.mark = self._hot.mark
+
+    def rollout(self, rollout_id: object, /) -> RolloutContext:
+        """`Timeline.rollout`."""
+        rollout: schema.Rollout = self._hot.current_rollout()
+        with self._guard("rollout"):
+            rollout = check_rollout(rollout_id)
+        return RolloutContext(rollout)
+
+    def set_rollout(self, rollout_id: object, /) -> None:
+        """`Timeline.set_rollout`."""
+        with self._guard("rollout"):
+            rollout = check_rollout(rollout_id)
+            if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
+                self._open_windows()
+            if self._windows is not None:  # before the switch: it may write the last rollout's window
+                self._guard.call("windows", self._windows.on_rollout, rollout)
+            self._rollout_was_set = True
+            self._hot.rollout = rollout
+
+    def set_identity(self, **identity: Any) -> None:
+        """`Timeline.set_identity`."""
+        with self._guard("identity"):
+            process = self._part.identity
+            known = {key: getattr(process, key) for key in _IDENTITY_KEYS}
+            unknown = identity.keys() - known.keys()
+            if unknown:
+                raise ValueError(
+                    f"set_identity: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(known)}"
+                )
+            line = schema.Identity(at_ns=time.monotonic_ns(), **{**known, **identity})
+            line = schema.decode_line(schema.encode_lines([line]))[0]  # type: ignore[assignment]
+            for key in _IDENTITY_KEYS:
+                setattr(process, key, getattr(line, key))
+            self._writer.queue.force(line)
+            if not self._rollout_was_set:
+                self._hot.rollout = self._default_rollout()
+
+    def source(self) -> str:
+        """`Timeline.source`."""
+        process = self._part.identity
+        rank = "x" if process.rank is None else process.rank
+        return f"{process.role or 'process'}-{rank}@{process.incarnation}"
+
+    def export_window(self) -> None:
+        """`Timeline.export_window`."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.export)
+
+    def flush(self) -> None:
+        """`Timeline.flush`."""
+        self._writer.flush(FLUSH_TIMEOUT_S)
+
+    def close(self, reason: str) -> None:
+        """End the recording: everything is written, the file closed, SIGTERM given back."""
+        if self._closed:
+            return
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.close)
+        self._outputs.close()
+        self._end(reason)
+        with self._guard("signals"):
+            self._sigterm.remove()
+
+    def forked(self) -> None:
+        """In a forked child, which has the memory but neither the file nor the writer thread."""
+        self._closed = True
+        self._part.drops.reset()
+        self._writer.queue.abandon()
+        self._outputs.abandon()
+        self._writer.abandon()
+        self._sigterm.remove()
+        self._off()
+
+    def _end(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        _recording.discard(self)
+        self._writer.close(reason, CLOSE_TIMEOUT_S)
+        self._writer.queue.close("after the end")
+
+    def _open_windows(self) -> None:
+        """At the first rollout: role and rank are known by then."""
+        if not selects_process(self._part.config.profiler, self._part.identity):
+            return
+        self._windows_tried = True
+        self._windows = self._guard.call("windows", ProfilerWindows, self._part, self._hot.phase)
+        if self._windows is not None:
+            self._outputs.watch(self._windows)
+
+    def _give_up(self) -> None:
+        self._closed = True
+        _recording.discard(self)
+        self._off()
+
+    def _first_record_of(self, state: ThreadState) -> None:
+        """Called in each thread at its first record."""
+        if not self._part.config.outputs.records:
+            return
+        self._writer.queue.force(schema.Thread(tid=state.tid, name=_thread_name(state.tid)))
+        with self._guard("signals"):
+            self._sigterm.install()
+
+    def _open_phases(self) -> Iterator[Record]:
+        for phase in self._hot.open_phases():
+            yield Record(
+                name=phase.name,
+                id=phase.id,
+                parent=phase.parent,
+                rollout=phase.rollout,
+                start_ns=phase.start_ns,
+                end_ns=phase.start_ns,
+                tid=phase.state.tid,
+                task=phase.task,
+                fields=phase.fields,
+                error=None,
+            )
+
+    def _default_rollout(self) -> schema.Rollout:
+        return None if self._part.identity.role in _ROLES_WITHOUT_ROLLOUT else schema.INITIAL
+
+
+def open_recorder(
+    config: Config, environ: Mapping[str, str], given: Mapping[str, Any], off: Callable[[], None]
+) -> Recorder:
+    """Find out who this process is, and record from now on.
+
+    Raises what `identity.resolve` raises, and `RuntimeError` when no thread can be started.
+    """
+    identity = resolve(environ, given, config.out, settings=config.public())
+    return Recorder(identity, config, off)
+
+
+def _process_line(identity: ProcessIdentity, config: Config) -> schema.Process:
+    return schema.Process(
+        run_id=identity.run_id,
+        attempt=identity.attempt,
+        host=identity.host,
+        pid=identity.pid,
+        incarnation=identity.incarnation,
+        start_ns=identity.start_ns,
+        start_unix_ns=identity.start_unix_ns,
+        clock_domain=identity.clock_domain,
+        role=identity.role,
+        rank=identity.rank,
+        ranks=dict(identity.ranks),
+        world_size=identity.world_size,
+        engine=dict(identity.engine),
+        versions=_versions(),
+        config=config.public(),
+        period_s=config.records.period_s,
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Of Python, of us, and of torch if the program has loaded it by now."""
+    versions = {"python": platform.python_version()}
+    for module in ("slime_profiler_plugin", "torch"):
+        version = getattr(sys.modules.get(module), "__version__", None)
+        if version is not None:
+            versions[module] = str(version)
+    return versions
+
+
+def _thread_name(tid: int) -> str:
+    """Python's name of the calling thread, else the kernel's.
+
+    `threading.current_thread` would register a thread that C started as a dummy for good.
+    """
+    ident = threading.get_ident()
+    for thread in threading.enumerate():
+        if thread.ident == ident:
+            return thread.name
+    try:
+        return Path(f"/proc/self/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return str(tid)
+
+
+def _forked() -> None:
+    for recorder in list(_recording):
+        recorder.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
