@@ -6,10 +6,10 @@ to make an `Alignment`, with a `basis` of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from ._mapping import ClockMapping
+from ._mapping import SLEW_DIVISOR, ClockMapping
 
 SAME_CLOCK: Final = "same clock"
 ASSUMED_WALL_CLOCK: Final = "assumed: wall clock"
@@ -34,6 +34,10 @@ class Alignment(NamedTuple):
             return mono_ns
         return self.reference.mono_ns(self.own.unix_ns(mono_ns))
 
+    def span_to_reference(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Both ends of something in this domain, on the reference clock."""
+        return convert_span(self.to_reference, start_ns, end_ns)
+
     def unix_to_reference(self, unix_ns: int, near_ns: int | None = None) -> int:
         """A Unix time read in this domain, on the reference clock.
 
@@ -43,6 +47,19 @@ class Alignment(NamedTuple):
         if self.own is None:
             raise ValueError(f"clock domain {self.domain} has no (monotonic, realtime) pair")
         return self.to_reference(self.own.mono_ns(unix_ns, near_ns))
+
+
+def convert_span(convert: Callable[[int], int], start_ns: int, end_ns: int) -> tuple[int, int]:
+    """Both ends converted, so that what nests still nests.
+
+    Where the length would change by more than a slew can account for, a clock was stepped in between:
+    then the measured length stays.
+    """
+    start, end = convert(start_ns), convert(end_ns)
+    length = end_ns - start_ns
+    if abs(end - start - length) * SLEW_DIVISOR > length + SLEW_DIVISOR:
+        end = start + length
+    return start, end
 
 
 def align_domains(mappings: Mapping[str, ClockMapping | None], reference: str) -> dict[str, Alignment]:

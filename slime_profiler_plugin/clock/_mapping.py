@@ -17,7 +17,7 @@ from ._pairs import ClockPair
 
 #: A clock that is slewed gains or loses at most this part of a second per second: chrony's
 #: default limit is 1/12. What moves faster was stepped.
-_SLEW_DIVISOR: Final = 10
+SLEW_DIVISOR: Final = 10
 
 
 class ClockPiece(NamedTuple):
@@ -148,7 +148,7 @@ def _piece(first: int, last: int, low: int, high: int) -> ClockPiece:
 
 def _is_step(before: ClockPiece, after: ClockPiece) -> bool:
     gap = after.first_ns - before.last_ns
-    return abs(after.offset_ns - before.offset_ns) * _SLEW_DIVISOR > gap
+    return abs(after.offset_ns - before.offset_ns) * SLEW_DIVISOR > gap
 
 
 def _split_at_steps(pieces: list[ClockPiece]) -> tuple[list[ClockStep], list[_Stretch]]:

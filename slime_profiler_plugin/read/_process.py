@@ -46,6 +46,11 @@ class ProcessRecords:
         self.last_ns = process.start_ns
 
     @property
+    def key(self) -> tuple[str, str]:
+        """(host, incarnation): no other process has it."""
+        return self.process.host, self.process.incarnation
+
+    @property
     def source(self) -> str:
         """This process as the sender of a weight sync; equal to ``timeline.source()`` there."""
         return f"{self.process.role}-{self.process.rank}@{self.process.incarnation}"

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from slime_profiler_plugin import layout, schema
-from slime_profiler_plugin.schema import INITIAL, Rollout
+from slime_profiler_plugin.schema import INITIAL
 
 from ._files import Damage, ReadError, pick_longest
 from ._process import ProcessRecords, scan_process
@@ -37,10 +37,15 @@ class TraceWindow(NamedTuple):
     """A torch.profiler window: its file, the rollout whose folder it lies in, what it says of itself."""
 
     path: Path
-    rollout: Rollout
+    rollout: int | str
     role: str
     rank: int | None
     header: TraceHeader
+
+    @property
+    def covers(self) -> list[int | str]:
+        """The rollouts that it says it covers, else the one whose folder it lies in."""
+        return self.header.rollouts or [self.rollout]
 
 
 class RoleRanks(NamedTuple):
@@ -258,4 +263,5 @@ def _read_window(run: Run, folder_name: str, paths: list[Path]) -> TraceWindow |
     rank = header.identity.get("rank", None if match["rank"] == "x" else int(match["rank"]))
     role = header.identity.get("role") or match["role"]
     rollout = layout.parse_rollout_name(folder_name)
-    return TraceWindow(path, rollout, role, rank, header)  # type: ignore[arg-type]
+    assert rollout is not None, "only such folders are collected"
+    return TraceWindow(path, rollout, role, rank, header)

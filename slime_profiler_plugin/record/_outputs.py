@@ -7,7 +7,8 @@ disabled by the guard; the others go on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ._guard import FAILURE, Guard
 from ._record_function import RecordFunction, loaded_torch
@@ -15,6 +16,12 @@ from ._record_function import RecordFunction, loaded_torch
 if TYPE_CHECKING:
     from ._hot import OpenSpan, Phase
     from ._nvtx import NvtxRanges
+
+
+#: Around the end of a torch.profiler window: an annotation would begin inside it and end outside.
+_EXPORT: Final = "profiler_export"
+#: The process gives its device memory away, and is not to be waited for by its device events.
+_SLEEP: Final = "sleep"
 
 
 class Brackets(Protocol):
@@ -25,6 +32,22 @@ class Brackets(Protocol):
 
     def finish(self, handle: Any, phase_id: int) -> None:
         """Mark it again: the bracket of phase `phase_id` is whole."""
+
+    def suspend(self) -> None:
+        """The process is about to give its device memory away."""
+
+    def close(self) -> None:
+        """Emit what was reached, count the rest."""
+
+
+class Windows(Protocol):
+    """What is needed of the torch.profiler windows."""
+
+    #: Monotonic ns from which `check` is to be called at the end of a phase.
+    check_at_ns: int
+
+    def check(self) -> None:
+        """Cut the open window if it has grown too large."""
 
 
 class Outputs:
@@ -47,6 +70,7 @@ class Outputs:
         self.nvtx = nvtx
         self.record_function: RecordFunction | None = None
         self.brackets: Brackets | None = None
+        self.windows: Windows | None = None
         self._gated = record_function_gated
         self._make_brackets = make_brackets
         self._awaits_torch = record_function_gated is not None or make_brackets is not None
@@ -70,13 +94,19 @@ class Outputs:
                     opened.range = self.nvtx.start(self.nvtx.attributes[phase.name])
             except FAILURE as error:
                 self.failed("nvtx", error)
-        if self.record_function is not None and phase.task is None:
+        if self.record_function is not None and phase.task is None and phase.name != _EXPORT:
             try:
                 if self.record_function.active():
                     opened.annotation = self.record_function.enter(phase.name)
             except FAILURE as error:
                 self.failed("record_function", error)
-        self._start_bracket(opened)
+        if self.brackets is not None and phase.name == _SLEEP:
+            try:
+                self.brackets.suspend()
+            except FAILURE as error:
+                self.failed("device_events", error)
+        else:
+            self._start_bracket(opened)
         return opened
 
     def open_span(self, span: OpenSpan) -> Opened | None:
@@ -92,10 +122,24 @@ class Outputs:
         self._start_bracket(opened)
         return opened
 
+    def watch(self, windows: Windows) -> None:
+        """From now on `windows` is told when it is time to look at the open window's size."""
+        self.windows = windows
+        self._choose_busy()
+
     def close(self) -> None:
         """Open nothing from now on; what is open is still closed."""
         self._awaits_torch = False
         self.busy = bool
+        brackets, self.brackets = self.brackets, None
+        if brackets is not None:
+            self.guard.call("device_events", brackets.close)
+
+    def abandon(self) -> None:
+        """In a forked child, where no device and no profiler is ours: open and close nothing."""
+        self._awaits_torch = False
+        self.busy = bool
+        self.brackets = self.record_function = self.nvtx = self.windows = None
 
     def failed(self, part: str, error: BaseException) -> None:
         """`part` raised: it is out of use from now on."""
@@ -103,6 +147,8 @@ class Outputs:
             self.nvtx = None
         elif part == "record_function":
             self.record_function = None
+        elif part == "windows":
+            self.windows = None
         else:
             self.brackets = None
         self._choose_busy()
@@ -121,7 +167,9 @@ class Outputs:
         elif self._awaits_torch:
             self.busy = self._find_torch
         elif self.record_function is not None:
-            self.busy = self.record_function.active
+            self.busy = self.record_function.active  # also True while one of our windows is open
+        elif self.windows is not None:
+            self.busy = _yes
         else:
             self.busy = bool  # C, and False
 
@@ -166,6 +214,12 @@ class Opened:
                 outputs.record_function.exit(self.annotation)
             except FAILURE as error:
                 outputs.failed("record_function", error)
+        windows = outputs.windows
+        if windows is not None and monotonic_ns() >= windows.check_at_ns:
+            try:
+                windows.check()
+            except FAILURE as error:
+                outputs.failed("windows", error)
         if outputs.nvtx is not None:
             try:
                 if self.pushed:

@@ -27,6 +27,7 @@ from ._outputs import Outputs
 from ._part import PartContext
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
 
 #: How long a program may wait for the last flush when it ends, in seconds. A hanging file
@@ -49,6 +50,8 @@ class Recorder:
         self._off = off
         self._closed = False
         self._rollout_was_set = False
+        self._windows: ProfilerWindows | None = None
+        self._windows_tried = False
         drops = Drops()
         self._guard = guard = Guard(drops)
         process = _process_line(identity, config)
@@ -95,6 +98,10 @@ class Recorder:
         """`Timeline.set_rollout`."""
         with self._guard("rollout"):
             rollout = check_rollout(rollout_id)
+            if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
+                self._open_windows()
+            if self._windows is not None:  # before the switch: it may write the last rollout's window
+                self._guard.call("windows", self._windows.on_rollout, rollout)
             self._rollout_was_set = True
             self._hot.rollout = rollout
 
@@ -124,6 +131,8 @@ class Recorder:
 
     def export_window(self) -> None:
         """`Timeline.export_window`."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.export)
 
     def flush(self) -> None:
         """`Timeline.flush`."""
@@ -131,6 +140,11 @@ class Recorder:
 
     def close(self, reason: str) -> None:
         """End the recording: everything is written, the file closed, SIGTERM given back."""
+        if self._closed:
+            return
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.close)
+        self._outputs.close()
         self._end(reason)
         with self._guard("signals"):
             self._sigterm.remove()
@@ -140,7 +154,7 @@ class Recorder:
         self._closed = True
         self._part.drops.reset()
         self._writer.queue.abandon()
-        self._outputs.close()
+        self._outputs.abandon()
         self._writer.abandon()
         self._sigterm.remove()
         self._off()
@@ -152,6 +166,15 @@ class Recorder:
         _recording.discard(self)
         self._writer.close(reason, CLOSE_TIMEOUT_S)
         self._writer.queue.close("after the end")
+
+    def _open_windows(self) -> None:
+        """At the first rollout: role and rank are known by then."""
+        if not selects_process(self._part.config.profiler, self._part.identity):
+            return
+        self._windows_tried = True
+        self._windows = self._guard.call("windows", ProfilerWindows, self._part, self._hot.phase)
+        if self._windows is not None:
+            self._outputs.watch(self._windows)
 
     def _give_up(self) -> None:
         self._closed = True

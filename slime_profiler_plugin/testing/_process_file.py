@@ -17,7 +17,13 @@ class ProcessFile:
     """
 
     def __init__(
-        self, run_id: str, *, pid: int, start_ns: int = 0, epoch_ns: int = 1_700_000_000 * 10**9, **process: Any
+        self,
+        run_id: str,
+        *,
+        pid: int,
+        start_ns: int = 0,
+        epoch_ns: int = 1_700_000_000 * 10**9,
+        **process: Any,
     ) -> None:
         self.epoch_ns = epoch_ns
         start_unix_ns = epoch_ns + start_ns

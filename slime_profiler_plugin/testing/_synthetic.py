@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from slime_profiler_plugin.layout import RunPaths
 
@@ -56,8 +56,8 @@ def write_synthetic_run(
     much and whose wall clock is right.
     """
     epoch = 1_795_000_000 * 10**9 - start_ns
-    shared = {"attempt": attempt, "epoch_ns": epoch, "start_ns": start_ns}
-    driver = ProcessFile(run_id, pid=100, role="driver", **shared)  # type: ignore[arg-type]
+    shared: dict[str, Any] = {"attempt": attempt, "epoch_ns": epoch, "start_ns": start_ns}
+    driver = ProcessFile(run_id, pid=100, role="driver", **shared)
     ranks = [
         ProcessFile(
             run_id,
@@ -66,12 +66,14 @@ def write_synthetic_run(
             rank=rank,
             ranks={"tp": 0, "pp": 0, "dp": rank},
             world_size=trainers,
-            **shared,  # type: ignore[arg-type]
+            **shared,
         )
         for rank in range(trainers)
     ]
     offset = engine_host_offset_ns or 0
-    remote = {} if engine_host_offset_ns is None else {"host": "host1", "clock_domain": "boot1"}
+    remote: dict[str, Any] = (
+        {} if engine_host_offset_ns is None else {"host": "host1", "clock_domain": "boot1"}
+    )
     servers = [
         ProcessFile(
             run_id,
@@ -83,7 +85,7 @@ def write_synthetic_run(
             attempt=attempt,
             epoch_ns=epoch - offset,
             start_ns=start_ns + offset,
-            **remote,  # type: ignore[arg-type]
+            **remote,
         )
         for index in range(engines)
     ]
@@ -111,7 +113,7 @@ def _add_steps(rank: ProcessFile, at: int, rollout: int, steps: int) -> None:
     length = 250 * MS // max(steps, 1)
     for step in range(steps):
         begin = at + step * length
-        fields = {"rollout": rollout, "step": step}
+        fields: dict[str, Any] = {"rollout": rollout, "step": step}
         whole = rank.phase("train_step", begin, begin + length - MS, **fields)
         split = begin + length * 3 // 4
         inner = rank.phase("forward_backward", begin + 1000, split, parent=whole, **fields)
@@ -131,18 +133,19 @@ def _add_sync(
 ) -> None:
     sender = ranks[0]
     version = str(sync)
-    key = {"sync": sync, "source": sender.source, "weight_version": version}
+    key: dict[str, Any] = {"sync": sync, "source": sender.source, "weight_version": version}
     for rank in ranks:
-        whole = rank.phase("weight_sync", at, at + 200 * MS, rollout=rollout, sync=sync, weight_version=version)
+        whole = rank.phase(
+            "weight_sync", at, at + 200 * MS, rollout=rollout, sync=sync, weight_version=version
+        )
         rank.phase("barrier", at + 190 * MS, at + 199 * MS, rollout=rollout, sync=sync, parent=whole)
     for bucket in range(buckets):
         begin = at + MS + bucket * _BUCKET_NS
-        size = {"bucket": bucket, "bytes": _BUCKET_BYTES, "tensors": 2, "transport": "nccl"}
+        size: dict[str, Any] = {"bucket": bucket, "bytes": _BUCKET_BYTES, "tensors": 2, "transport": "nccl"}
         sender.phase("bucket_send", begin, begin + 10 * MS, rollout=rollout, **key, **size)
         for server in servers:
-            # An engine waits in its receive before the sender comes.
             received = begin + offset
-            server.phase("engine_receive", received - 500_000, received + 11 * MS, **key, **size)
+            server.phase("engine_receive", received + 500_000, received + 11 * MS, **key, **size)
             server.phase("engine_load", received + 12 * MS, received + 13 * MS, **key, **size)
 
 
