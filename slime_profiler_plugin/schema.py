@@ -33,6 +33,10 @@ class SchemaError(ValueError):
     """A line is not what its kind promises, or its file has a newer major version."""
 
 
+class NewerVersionError(SchemaError):
+    """The file has a newer major version: whoever reads it with this one would be wrong."""
+
+
 class _Line(msgspec.Struct, tag_field="kind", omit_defaults=True):
     """Common settings: `kind` tells lines apart, defaults are not written."""
 
@@ -44,7 +48,8 @@ class Process(_Line, tag="process", kw_only=True):
     two processes exactly when their monotonic clocks are the same clock.
     """
 
-    version: str = VERSION_TEXT
+    #: A plain default would be left out of the line, which must say its version.
+    version: str = msgspec.field(default_factory=lambda: VERSION_TEXT)
     run_id: str
     attempt: int
     host: str
@@ -224,8 +229,8 @@ def encode_lines(lines: list[Line]) -> bytes:
 def decode_line(raw: bytes) -> tuple[Line | Unknown, dict[str, Any]]:
     """One line and its unknown fields.
 
-    Raises `SchemaError` when the line is not JSON, lacks a field of its kind, or is a
-    `Process` of a newer major version.
+    Raises `SchemaError` when the line is not JSON or lacks a field of its kind, and
+    `NewerVersionError` when it is a `Process` of a newer major version.
 
     >>> line, extra = decode_line(b'{"kind":"thread","tid":7,"name":"main","colour":"red"}')
     >>> line.name, extra
@@ -256,6 +261,6 @@ def _refuse_newer_major(version: object) -> None:
     if not major.isdigit():
         raise SchemaError(f"record version {version!r} is not of the form major.minor")
     if int(major) > VERSION[0]:
-        raise SchemaError(
+        raise NewerVersionError(
             f"record version {version} is newer than {VERSION_TEXT}, the newest this reader knows"
         )
