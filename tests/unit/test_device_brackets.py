@@ -202,6 +202,17 @@ def test_past_the_cap_new_brackets_are_dropped_and_the_old_ones_come() -> None:
     assert 1_000 in {line.id for line in bench.emitted}
 
 
+def test_events_that_run_short_do_not_wait_for_the_second() -> None:
+    """500 brackets fit; in a second there are some 10,000, and each comes."""
+    bench = Bench(FakeDevice(), cap=1_000)
+    for number in range(30_000):
+        bench.phase(number, bench.device.current, 1_000, 90_000)
+    bench.settle()
+    dropped = bench.part.drops["too many brackets on their way"]
+    assert dropped < 30_000 * 0.1
+    assert sum(line.id >= 0 for line in bench.emitted) == 30_000 - dropped
+
+
 def test_suspend_takes_what_was_reached_and_keeps_the_rest() -> None:
     device = FakeDevice(drift=40e-6)
     bench = Bench(device)
