@@ -5,14 +5,15 @@ One profiler step is one new rollout id; which of them are recorded is decided b
 when the next rollout begins.
 
 How large a window's JSON will be is not known before it is written, and torch does not
-count events while it records. So it is estimated, each `_CHECK_NS` at the end of a phase:
-in a process's first window from the host memory it has taken since its start, later from
+count events while it records. So it is estimated, at the ends of phases: in a process's
+first window, each `_CHECK_NS`, from the host memory it has taken since its start; later from
 the bytes per second of the window before. Past `max_bytes` the window is cut there.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 import warnings
@@ -183,8 +184,14 @@ class ProfilerWindows:
         if not window.rollouts:
             self._memory_at_start = resident_bytes()
             window.start()
-            self.check_at_ns = window.start_ns + _CHECK_NS
+            self.check_at_ns = window.start_ns + (self._allowed_ns() or _CHECK_NS)
         window.begin_rollout(rollout)
+
+    def _allowed_ns(self) -> int | None:
+        """How long a window may record, by the rate of the one before; ``None`` in the first."""
+        if self._bytes_per_s is None:
+            return None
+        return math.ceil(self._settings.max_bytes * 1e9 / self._bytes_per_s)
 
     def _estimate_bytes(self, window: Window, elapsed_ns: int) -> float:
         if self._bytes_per_s is not None:

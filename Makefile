@@ -1,0 +1,72 @@
+# Everything here writes only to .venv, .cache and runs in this folder.
+# PYTHON: an interpreter of version 3.10 or newer. ARGS: passed on to the command a target runs.
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+UV := .cache/lock/bin/uv
+
+export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test full lint format types contracts bench lock install clean
+
+help:
+	@echo "make demo       record a small real RL loop, merge it, say how to open it"
+	@echo "make test       the fast tests"
+	@echo "make full       all tests, the long ones too"
+	@echo "make lint types contracts   ruff, mypy, import-linter"
+	@echo "make bench      the benchmarks"
+	@echo "make lock       renew requirements/dev.txt"
+	@echo "make clean      remove .venv and .cache, keep runs"
+
+$(READY): requirements/dev.txt pyproject.toml setup.cfg
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	rm -rf slime_profiler_plugin.egg-info build
+	touch $@
+
+install: $(READY)
+
+demo: $(READY)
+	$(BIN)/slime-profiler demo $(ARGS)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+full: $(READY)
+	$(BIN)/python -m pytest -m "full or not full" $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+contracts: $(READY)
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+$(UV):
+	$(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/python -m pip install --quiet uv
+
+lock: $(UV)
+	.cache/lock/bin/python requirements/update.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) .cache

@@ -1,0 +1,101 @@
+"""A Ray cluster of the demo's own, on the loopback interface, gone when the demo ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ._environment import changed_environment
+from ._group import LOOPBACK
+from ._processes import list_descendants, wait_until_gone
+
+#: Ray's sockets lie about 60 characters below its folder, and a socket's path ends at 107.
+_LONGEST_FOLDER: Final = 30
+_OBJECT_STORE_BYTES: Final = 80_000_000  # the least that Ray takes, rounded up
+_GONE_S: Final = 20.0
+
+#: What Ray reads when it is imported and when it starts.
+_RAY_ENVIRONMENT: Final = {
+    # Without this Ray turns 127.0.0.1 into the address other hosts see, and listens there.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # A token of our own: by default Ray makes one and writes it into the home directory.
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_metrics_collection": "0",
+    # A machine that is nearly full is not ours to judge.
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+}
+#: Not ours to join, and what Ray sets by itself.
+_LEFT_OUT: Final = ("RAY_ADDRESS", "RAY_AUTH_MODE")
+
+
+class DemoError(RuntimeError):
+    """The demo could not run, or what it shows is wrong."""
+
+
+@contextmanager
+def own_cluster(cpus: int) -> Iterator[int]:
+    """Start a cluster, connect to it, and end it and its folder however the block ends.
+
+    `cpus` is what Ray counts with, whatever the machine has; gives the GPUs that Ray found.
+    Another cluster is neither used nor disturbed, whatever ``RAY_ADDRESS`` says. Raises
+    `DemoError` when this process is connected to one already, or Ray does not start.
+    """
+    base = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="spd", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
+    before = list_descendants(os.getpid())
+    try:
+        with changed_environment(_RAY_ENVIRONMENT, without=_LEFT_OUT), _kept_sigterm():
+            import ray
+
+            if ray.is_initialized():
+                raise DemoError("this process is connected to a Ray cluster; the demo starts one of its own")
+            try:
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _node_ip_address=LOOPBACK,
+                    _temp_dir=folder,
+                )
+                list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
+                (node,) = list_nodes()
+                address = node["NodeManagerAddress"]
+                if address != LOOPBACK:
+                    raise DemoError(
+                        f"Ray listens on {address}, not on {LOOPBACK}: it was imported before the demo"
+                    )
+                yield int(node["Resources"].get("GPU", 0))
+            finally:
+                ours = list_descendants(os.getpid()) - before
+                ray.shutdown()
+                wait_until_gone(ours, _GONE_S)
+    finally:
+        shutil.rmtree(Path(folder), ignore_errors=True)
+
+
+@contextmanager
+def _kept_sigterm() -> Iterator[None]:
+    """Put back the SIGTERM handler, which Ray replaces in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,47 @@
+"""How each process ended, as far as its records say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slime_profiler_plugin.read import ProcessRecords, Run
+
+from ._times import RunClocks
+
+ENDED: Final = "ended"
+ENDED_WITH_JOB: Final = "ended with the job"
+ENDED_EARLY: Final = "ended early"
+#: It may be running still, or everything was cut off at once.
+NO_END: Final = "no end"
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+def find_endings(run: Run, clocks: RunClocks) -> dict[tuple[str, str], str]:
+    """One of the four words above for each process, by its key.
+
+    A process without an end ended with the job when its last sign of life lies at most two of its
+    periods before the driver's end. Where no driver ended, the last sign of life in the attempt
+    stands in for it: who fell silent earlier than that ended early.
+    """
+    endings = {}
+    for attempt in run.attempts:
+        members = [r for r in run.processes if r.process.attempt == attempt]
+        driver_ends = [
+            clocks.of_process(r).to_reference(r.end.at_ns)
+            for r in members
+            if r.process.role == "driver" and r.end is not None
+        ]
+        signs = {r.key: clocks.of_process(r).to_reference(r.last_ns) for r in members}
+        for records in members:
+            endings[records.key] = _ending(records, signs[records.key], driver_ends, max(signs.values()))
+    return endings
+
+
+def _ending(records: ProcessRecords, last: int, driver_ends: list[int], latest: int) -> str:
+    if records.end is not None:
+        return ENDED
+    allowed = round(2 * records.process.period_s * _NS_PER_S)
+    if driver_ends:
+        return ENDED_WITH_JOB if last >= max(driver_ends) - allowed else ENDED_EARLY
+    return NO_END if last >= latest - allowed else ENDED_EARLY

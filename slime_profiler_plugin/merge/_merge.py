@@ -1,0 +1,292 @@
+"""From a run to its timelines: plan, survey every source, write every source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.layout import rollout_name
+from slime_profiler_plugin.phases import ROLES
+from slime_profiler_plugin.read import Damage, ProcessRecords, Run, TraceWindow, read_run
+
+from ._arrows import join_arrows
+from ._endings import ENDED_EARLY, find_endings
+from ._flows import IdSource
+from ._ledger import Ledger
+from ._records import RecordSource, count_open
+from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
+from ._rollouts import MergeError, RolloutChoice, Wanted, plan_outputs
+from ._selection import Selection, SyncIndex
+from ._times import RunClocks
+from ._tracks import DOT, Tracks, format_rank, name_processes, presentation_order
+from ._window import WindowSource
+from ._writer import TraceWriter
+
+#: A step of the wall clock that is worth a warning.
+_NOTABLE_STEP_NS: Final = 1_000_000
+
+
+def merge_run(
+    folders: Sequence[Path | str], rollouts: RolloutChoice = "latest", out: Path | None = None
+) -> MergeReport:
+    """Merge one run, of which `folders` are copies, into one timeline per output.
+
+    `out`: a file (``.json`` or ``.json.gz``) for one output, a folder for one per rollout, ``None``
+    for ``merged/`` in the first folder. Raises `read.ReadError`, `MergeError` and `MergeUsageError`
+    when nothing can be written, and `ConservationError` should anything have got lost.
+    """
+    run = read_run(folders)
+    warnings: list[str] = []
+    wanted = plan_outputs(run, rollouts, out, warnings)
+    shared = _Shared(run)
+    warnings.extend(shared.clock_warnings())
+    damage = {str(d): d for d in run.damage}
+    outputs = [_write_output(shared, each, damage) for each in wanted]
+    return MergeReport(
+        run_id=run.run_id,
+        attempts=run.attempts,
+        outputs=outputs,
+        processes=[shared.describe(records) for records in shared.ordered],
+        ranks=[
+            RanksReport(
+                attempt=r.attempt, role=r.role, seen=len(r.seen), world_size=r.world_size, missing=r.missing
+            )
+            for r in run.role_ranks()
+        ],
+        damage=[
+            DamageReport(file=d.file, kind=d.kind, reason=d.reason, line=d.line, lost=d.lost)
+            for d in damage.values()
+        ],
+        warnings=warnings,
+        ignored=[str(path) for path in run.ignored],
+    )
+
+
+class _Shared:
+    """What all outputs of a run have in common."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.clocks = RunClocks(run)
+        self.syncs = SyncIndex(run)
+        self.endings = find_endings(run, self.clocks)
+        self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process, ROLES))
+        self._names = name_processes(self.ordered, len(run.attempts) > 1)
+
+    def name(self, records: ProcessRecords, part: str | None = None) -> str:
+        """``actor rank 3 · tp1 pp0 dp1 · phases``, with what the reader must know in between."""
+        parts = [self._names[records.key]]
+        alignment = self.clocks.of_process(records)
+        if alignment.domain != self.clocks.reference:
+            parts.append(alignment.basis)
+        if self.endings[records.key] == ENDED_EARLY:
+            parts.append(ENDED_EARLY)
+        return DOT.join([*parts, part] if part else parts)
+
+    def labels(self, records: ProcessRecords, rollouts: list[int | str]) -> str:
+        """Ids of a process, as its labels."""
+        process = records.process
+        told = [
+            _ids_label(self.run.run_id, process.attempt, rollouts),
+            f"host {process.host}",
+            f"pid {process.pid}",
+            self.clocks.of_process(records).basis,
+            self.endings[records.key],
+        ]
+        return DOT.join(told)
+
+    def windows_of(self, records: ProcessRecords) -> list[TraceWindow]:
+        """The torch.profiler windows that a process wrote."""
+        return [w for w in self.run.windows if _window_key(w) == records.key]
+
+    def stray_windows(self) -> list[TraceWindow]:
+        """Windows of processes that have no record file here."""
+        keys = {records.key for records in self.run.processes}
+        return [w for w in self.run.windows if _window_key(w) not in keys]
+
+    def clock_warnings(self) -> list[str]:
+        """Steps of a wall clock: what it places is off by as much on one side of them."""
+        return [
+            f"the wall clock of {domain} was stepped by {step.step_ns / 1e9:+.3f} s"
+            for domain, alignment in self.clocks.alignments.items()
+            for step in (alignment.own.steps if alignment.own else ())
+            if abs(step.step_ns) >= _NOTABLE_STEP_NS
+        ]
+
+    def describe(self, records: ProcessRecords) -> ProcessReport:
+        """For the report."""
+        process = records.process
+        dropped: Counter[str] = Counter()
+        for drop in records.drops:
+            dropped[f"{drop.what}: {drop.reason}"] += drop.count
+        return ProcessReport(
+            name=self._names[records.key],
+            attempt=process.attempt,
+            role=process.role,
+            rank=process.rank,
+            host=process.host,
+            pid=process.pid,
+            incarnation=process.incarnation,
+            clock_domain=process.clock_domain,
+            clock=self.clocks.of_process(records).basis,
+            ending=self.endings[records.key],
+            open_phases=dict(count_open(records)),
+            dropped=dict(dropped),
+        )
+
+
+def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) -> OutputReport:
+    selection = Selection(shared.run, shared.clocks, wanted.rollouts)
+    tracks, ids = Tracks(), IdSource()
+    sources: list[RecordSource | WindowSource] = []
+
+    def survey(source: RecordSource | WindowSource) -> None:
+        source.survey()
+        source.ledger.check()
+        sources.append(source)
+
+    def survey_window(window: TraceWindow, records: ProcessRecords | None, name: str, labels: str) -> None:
+        clock = shared.clocks.of_window(window, records)
+        source = WindowSource(window, clock, selection, tracks, ids, (name, labels))
+        survey(source)
+        damage.update((str(d), d) for d in source.damage)
+
+    for records in shared.ordered:
+        labels = shared.labels(records, wanted.rollouts)
+        alignment = shared.clocks.of_process(records)
+        recorded = RecordSource(
+            records, alignment, selection, shared.syncs, tracks, (shared.name(records, "phases"), labels)
+        )
+        survey(recorded)
+        windows = shared.windows_of(records)
+        for window in windows:
+            part = f"window {window.path.parent.name}" if len(windows) > 1 else None
+            survey_window(window, records, shared.name(records, part), labels)
+        if recorded.pid is None and _lived_in(records, shared.clocks, selection):
+            tracks.add_process(shared.name(records, "phases"), labels + DOT + "nothing in this rollout")
+    for window in shared.stray_windows():
+        name, labels = _stray_name(shared.run, window, wanted.rollouts)
+        survey_window(window, None, name, labels)
+    _add_missing(shared.run, selection, tracks, wanted.rollouts)
+
+    starts = [source.first_ns for source in sources if source.first_ns is not None]
+    if not starts:
+        raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
+    origin = min(starts)
+    records_only = [source for source in sources if isinstance(source, RecordSource)]
+    arrows = join_arrows(
+        [end for source in records_only for end in source.sends],
+        [end for source in records_only for end in source.receives],
+        ids,
+    )
+    mapping = shared.clocks.mapping
+    report = OutputReport(
+        path=str(wanted.path),
+        rollouts=wanted.rollouts,
+        events=0,
+        arrows=arrows.drawn,
+        arrows_not_drawn=dict(arrows.undrawn),
+        base_ns=origin,
+        base_unix_ns=origin if mapping is None else mapping.unix_ns(origin),
+        total=Ledger(source="all"),
+        sources=[source.ledger for source in sources],
+    )
+    with TraceWriter(wanted.path, _head(shared, report)) as writer:
+        writer.write_values(list(tracks.metadata_events()))
+        for source in sources:
+            written = 0
+            for batch in source.events(origin):
+                written += len(batch)
+                writer.write(batch)
+            _check_written(source.ledger, written)
+            report.events += written
+            report.total.add(source.ledger)
+            if isinstance(source, RecordSource) and source.pid is not None:
+                writer.write([end.encode(origin) for end in arrows.ends.get(source.pid, ())])
+        report.total.check()
+        writer.finish({"slime_profiler_conservation": _conservation(report)})
+    return report
+
+
+def _check_written(ledger: Ledger, written: int) -> None:
+    if written != ledger.written:
+        counted = Ledger(source=f"{ledger.source}, second reading", read=ledger.written, written=written)
+        counted.check()
+
+
+def _lived_in(records: ProcessRecords, clocks: RunClocks, selection: Selection) -> bool:
+    align = clocks.of_process(records)
+    first, last = align.to_reference(records.first_ns), align.to_reference(records.last_ns)
+    return selection.touches(records.process.attempt, first, last)
+
+
+def _window_key(window: TraceWindow) -> tuple[str, str]:
+    identity = window.header.identity
+    return str(identity.get("host")), str(identity.get("incarnation"))
+
+
+def _stray_name(run: Run, window: TraceWindow, rollouts: list[int | str]) -> tuple[str, str]:
+    identity = window.header.identity
+    attempt = int(identity.get("attempt", 0))
+    parts = [format_rank(window.role, window.rank, {}, int(identity.get("pid", 0)))]
+    if len(run.attempts) > 1:
+        parts.append(f"attempt {attempt}")
+    return DOT.join([*parts, "no records"]), _ids_label(run.run_id, attempt, rollouts)
+
+
+def _add_missing(run: Run, selection: Selection, tracks: Tracks, rollouts: list[int | str]) -> None:
+    """An empty, labelled process for every rank that should be there and is not."""
+    for ranks in run.role_ranks():
+        if ranks.attempt not in selection.spans:
+            continue
+        for rank in ranks.missing:
+            attempt = f"{DOT}attempt {ranks.attempt}" if len(run.attempts) > 1 else ""
+            name = format_rank(ranks.role, rank, {}, 0) + attempt
+            labels = _ids_label(run.run_id, ranks.attempt, rollouts)
+            tracks.add_process(f"{name}{DOT}missing", f"{labels}{DOT}missing")
+
+
+def _ids_label(run_id: str, attempt: int, rollouts: list[int | str]) -> str:
+    told = ", ".join(
+        rollout_name(r) if r == schema.INITIAL or isinstance(r, int) else str(r) for r in rollouts
+    )
+    return f"run {run_id}{DOT}attempt {attempt}{DOT}{told}"
+
+
+def _head(shared: _Shared, report: OutputReport) -> dict[str, Any]:
+    run = shared.run
+    about = {
+        "version": 1,
+        "run_id": run.run_id,
+        "attempts": run.attempts,
+        "rollouts": report.rollouts,
+        "reference_clock_domain": shared.clocks.reference,
+        "base_ns": report.base_ns,
+        "base_unix_ns": report.base_unix_ns,
+        "processes": [shared.describe(records) for records in shared.ordered],
+        "windows": [
+            {
+                "file": f"{w.path.parent.name}/{w.path.name}",
+                "identity": w.header.identity,
+                "metadata": w.header.metadata,
+            }
+            for w in run.windows
+        ],
+    }
+    head: dict[str, Any] = {"displayTimeUnit": "ms"}
+    if report.base_unix_ns is not None:
+        head["baseTimeNanoseconds"] = report.base_unix_ns
+    head["slime_profiler_merge"] = about
+    return head
+
+
+def _conservation(report: OutputReport) -> dict[str, Any]:
+    return {
+        "total": report.total,
+        "sources": report.sources,
+        "arrows": report.arrows,
+        "arrows_not_drawn": report.arrows_not_drawn,
+    }

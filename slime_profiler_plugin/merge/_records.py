@@ -1,0 +1,249 @@
+"""A process's record file as a source: phases, brackets, marks, buckets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.clock import Alignment
+from slime_profiler_plugin.read import ProcessRecords, RecordLine
+
+from ._arrows import Endpoint
+from ._items import (
+    RECEIVE,
+    SEND,
+    Item,
+    RowKey,
+    bracket_row,
+    device_args,
+    name_row,
+    row_of,
+    row_order,
+    span_args,
+)
+from ._ledger import Ledger
+from ._rows import Row, lay_out
+from ._selection import Selection, SyncIndex
+from ._source import ENCODER, Context, raw_us
+from ._tracks import Tracks
+
+_DESCRIPTIONS: Final = (
+    schema.Process,
+    schema.PhaseDef,
+    schema.Identity,
+    schema.Thread,
+    schema.Clock,
+    schema.End,
+)
+_BATCH: Final = 2000
+
+
+class RecordSource:
+    """The records of one process that belong to an output.
+
+    After the survey: `pid` is its process in the output, or ``None`` when it has nothing to show;
+    `sends` and `receives` are where arrows may start and end.
+    """
+
+    def __init__(
+        self,
+        records: ProcessRecords,
+        alignment: Alignment,
+        selection: Selection,
+        syncs: SyncIndex,
+        tracks: Tracks,
+        shown: tuple[str, str],
+    ) -> None:
+        self.records = records
+        self.first_ns: int | None = None
+        self.pid: int | None = None
+        self.sends: list[Endpoint] = []
+        self.receives: list[Endpoint] = []
+        self.ledger = Ledger(source="")
+        self._alignment = alignment
+        self._selection = selection
+        self._syncs = syncs
+        self._tracks = tracks
+        self._name, self._labels = shown
+        self._ids = Context(records.process.run_id, records.process.attempt)
+        self._open_ids = {line.id: line for line in records.opens}
+        self._tids: dict[tuple[RowKey, int], int] = {}
+
+    def survey(self) -> None:
+        """Select, lay out, claim tracks, find the ends of arrows."""
+        rows = self._rows()
+        if not rows:
+            return
+        self.first_ns = min(item.start_ns for row in rows for item in row.items)
+        self.pid = self._tracks.add_process(self._name, self._labels)
+        for row in rows:
+            name = name_row(row.key, self.records.threads)
+            tid = self._tids[row.key, row.lane] = self._tracks.add_thread(self.pid, name)
+            for index, item in enumerate(row.items):
+                if item.name == SEND and item.args.get("bucket") is not None and not item.is_mark:
+                    self.sends.append(self._endpoint(row, index, tid))
+                elif item.name == RECEIVE and item.args.get("bucket") is not None and not item.is_mark:
+                    self.receives.append(self._endpoint(row, index, tid))
+
+    def events(self, origin_ns: int) -> Iterator[list[bytes]]:
+        """Select and lay out once more, and write."""
+        batch: list[bytes] = []
+        for row in self._rows():
+            tid = self._tids[row.key, row.lane]
+            for item in row.items:
+                batch.append(self._encode(item, tid, origin_ns))
+                if len(batch) >= _BATCH:
+                    yield batch
+                    batch = []
+        if batch:
+            yield batch
+
+    def _encode(self, item: Item, tid: int, origin_ns: int) -> bytes:
+        event: dict[str, Any] = {
+            "ph": "X",
+            "cat": item.category,
+            "name": item.name,
+            "pid": self.pid,
+            "tid": tid,
+        }
+        event["ts"] = raw_us(item.start_ns - origin_ns)
+        if item.is_mark:
+            event["ph"] = "i"
+            event["s"] = "t"
+        else:
+            event["dur"] = raw_us(item.end_ns - item.start_ns)
+        event["args"] = item.args
+        return ENCODER.encode(event)
+
+    def _endpoint(self, row: Row, index: int, tid: int) -> Endpoint:
+        item = row.items[index]
+        args = item.args
+        process = self.records.process
+        sends = item.name == SEND
+        engine = process.engine.get("index", process.rank)
+        assert self.pid is not None, "claimed before its tracks"
+        return Endpoint(
+            attempt=process.attempt,
+            source=args.get("source", self.records.source if sends else None),
+            sync=args.get("sync"),
+            bucket=args["bucket"],
+            weight_version=args.get("weight_version"),
+            engine=args.get("engine", None if sends else engine),
+            receiver=None if sends else self.records.key,
+            pid=self.pid,
+            tid=tid,
+            start_ns=item.start_ns,
+            free=row.free_stretches(index),
+        )
+
+    def _rows(self) -> list[Row]:
+        items = self._select()
+        return lay_out(items, lambda key: row_order(key, self.records.process.pid))
+
+    def _select(self) -> list[Item]:
+        """The items of this output; counts what becomes of every line."""
+        files = ", ".join(segment.path.name for segment in self.records.segments)
+        ledger = Ledger(source=f"{self._name} ({files})", read=sum(self.records.counts.values()))
+        items: list[Item] = []
+        seen: set[int] = set()
+        phase_args: dict[int, dict[str, Any]] = {}
+        names: dict[int, str] = {}
+        has_devices = self.records.counts["device"] > 0
+        for entry in self.records.items():
+            line = entry.line
+            item: Item | None
+            if isinstance(line, (schema.Phase, schema.Open, schema.Mark)):
+                if isinstance(line, schema.Open) and self._open_ids.get(line.id) != line:
+                    ledger.dropped["superseded by the phase that ended"] += 1
+                    continue
+                item = self._span(entry, line)
+                if has_devices and not isinstance(line, schema.Mark):
+                    seen.add(line.id)
+                    if item is not None:
+                        phase_args[line.id], names[line.id] = item.args, item.name
+            elif isinstance(line, schema.Device):
+                if line.id in seen and line.id not in phase_args:
+                    item = None
+                else:
+                    item = self._bracket(entry, line, names.get(line.id), phase_args.get(line.id))
+            elif isinstance(line, schema.Drop):
+                item = self._drop(line)
+            elif isinstance(line, _DESCRIPTIONS):
+                ledger.described += 1
+                continue
+            else:
+                ledger.dropped[f"kind {entry.kind} is not known"] += 1
+                continue
+            if item is None:
+                ledger.other_rollouts += 1
+            else:
+                ledger.written += 1
+                items.append(item)
+        self.ledger = ledger
+        return items
+
+    def _span(self, entry: RecordLine, line: schema.Phase | schema.Open | schema.Mark) -> Item | None:
+        rollout = self._syncs.rollout_of(self.records, line)
+        if rollout is not None and rollout not in self._selection.rollouts:
+            return None
+        if isinstance(line, schema.Phase):
+            end = line.start_ns + line.dur_ns
+        elif isinstance(line, schema.Open):
+            end = max(line.seen_ns, self.records.last_ns)
+        else:
+            end = line.start_ns
+        start, end = self._alignment.span_to_reference(line.start_ns, end)
+        if rollout is None and not self._selection.touches(self._ids.attempt, start, end):
+            return None
+        args = span_args(entry, line, rollout, self._ids)
+        name = line.name
+        if isinstance(line, schema.Open):
+            name = f"{name} (open)"
+            args["open"] = True
+        is_mark = isinstance(line, schema.Mark)
+        return Item(
+            start,
+            end,
+            name,
+            "mark" if is_mark else "phase",
+            row_of(line),
+            args,
+            is_mark,
+            None if is_mark else line.id,  # type: ignore[union-attr]
+            line.parent,
+            line.task,
+        )
+
+    def _bracket(
+        self, entry: RecordLine, line: schema.Device, name: str | None, args: dict[str, Any] | None
+    ) -> Item | None:
+        start, end = self._alignment.span_to_reference(line.start_ns, line.start_ns + line.dur_ns)
+        if args is None and not self._selection.touches(self._ids.attempt, start, end):
+            return None
+        return Item(
+            start,
+            end,
+            name or f"bracket of phase {line.id}",
+            "bracket",
+            bracket_row(line),
+            device_args(line, args, entry, self._ids),
+        )
+
+    def _drop(self, line: schema.Drop) -> Item | None:
+        at = self._alignment.to_reference(line.at_ns)
+        if not self._selection.touches(self._ids.attempt, at, at):
+            return None
+        args: dict[str, Any] = {"run_id": self._ids.run_id, "attempt": self._ids.attempt, "count": line.count}
+        args.update(what=line.what, reason=line.reason)
+        if line.names:
+            args["names"] = line.names
+        return Item(
+            at, at, f"{line.count} {line.what} dropped", "drop", ("drops", "", 0, 0), args, is_mark=True
+        )
+
+
+def count_open(records: ProcessRecords) -> Counter[str]:
+    """Names of the phases that a process never ended."""
+    return Counter(line.name for line in records.opens)

@@ -1,0 +1,123 @@
+"""Which rollouts were asked for, and what their files are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from slime_profiler_plugin.layout import RunPaths, rollout_name
+from slime_profiler_plugin.read import Run
+from slime_profiler_plugin.schema import INITIAL
+
+from ._selection import find_complete, rollout_order
+
+#: ``latest``: the latest complete one; ``all``: one file for each; a rollout; or a half-open range.
+RolloutChoice: TypeAlias = "Literal['latest', 'all'] | int | str | tuple[int, int]"
+
+_TRACE_SUFFIXES: Final = (".json", ".json.gz")
+
+
+class MergeError(ValueError):
+    """Nothing could be written; the message says why."""
+
+
+class MergeUsageError(ValueError):
+    """What was asked for does not make sense; the message says why."""
+
+
+class Wanted:
+    """One output: the rollouts in it, and where it goes."""
+
+    def __init__(self, rollouts: list[int | str], path: Path) -> None:
+        self.rollouts = rollouts
+        self.path = path
+
+
+def parse_choice(text: str) -> RolloutChoice:
+    """A choice as it is written on a command line.
+
+    >>> parse_choice("3:5"), parse_choice("3"), parse_choice("all")
+    ((3, 5), 3, 'all')
+
+    Raises `MergeUsageError`.
+    """
+    if text in ("latest", "all", INITIAL):
+        return text
+    first, colon, last = text.partition(":")
+    if first.isdecimal() and not colon:
+        return int(first)
+    if first.isdecimal() and last.isdecimal() and int(first) < int(last):
+        return int(first), int(last)
+    raise MergeUsageError(f"--rollout {text!r}: allowed are a number, a:b with a < b, {INITIAL}, latest, all")
+
+
+def plan_outputs(run: Run, choice: RolloutChoice, out: Path | None, warnings: list[str]) -> list[Wanted]:
+    """The files to write. Raises `MergeError` when the run has none of the rollouts asked for."""
+    known = known_rollouts(run)
+    if not known:
+        raise MergeError(f"run {run.run_id}: no record names a rollout")
+    if choice == "all":
+        groups: list[tuple[str, list[int | str]]] = [
+            (rollout_name(r) if _is_standard(r) else str(r), [r]) for r in known
+        ]
+    elif choice == "latest":
+        groups = [_latest(run, known, warnings)]
+    elif isinstance(choice, tuple):
+        inside: list[int | str] = [r for r in known if isinstance(r, int) and choice[0] <= r < choice[1]]
+        groups = [(f"rollout_{choice[0]:06d}-{choice[1] - 1:06d}", inside)] if inside else []
+    else:
+        groups = [(rollout_name(choice), [choice])] if choice in known else []
+    if not groups:
+        raise MergeError(f"run {run.run_id} has no rollout {_format(choice)}; it has {_list(known)}")
+    return [Wanted(rollouts, _path(run, name, out, len(groups))) for name, rollouts in groups]
+
+
+def known_rollouts(run: Run) -> list[int | str]:
+    """Every rollout that a record or a window names, in order."""
+    named: set[int | str] = set(run.rollouts())
+    for window in run.windows:
+        named.update(window.covers)
+    return sorted(named, key=rollout_order)
+
+
+def _latest(run: Run, known: list[int | str], warnings: list[str]) -> tuple[str, list[int | str]]:
+    complete = find_complete(run)
+    latest = known[-1]
+    if complete is None:
+        warnings.append(f"no rollout is complete; this is the latest, {_format(latest)}")
+        return rollout_name(latest), [latest]
+    if complete != latest:
+        warnings.append(
+            f"rollout {_format(latest)} is not complete: --rollout {latest} merges it all the same"
+        )
+    return rollout_name(complete), [complete]
+
+
+def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
+    if out is None:
+        return RunPaths.at(run.folders[0]).merged_file(name)
+    if not out.name.endswith(_TRACE_SUFFIXES):
+        return out / f"{name}.trace.json.gz"
+    if outputs > 1:
+        raise MergeUsageError(
+            f"-o {out}: {outputs} rollouts do not fit one file; name a folder or a range a:b"
+        )
+    return out
+
+
+def _is_standard(rollout: int | str) -> bool:
+    return isinstance(rollout, int) or rollout == INITIAL
+
+
+def _format(choice: RolloutChoice) -> str:
+    return f"{choice[0]}:{choice[1]}" if isinstance(choice, tuple) else str(choice)
+
+
+def _list(known: list[int | str]) -> str:
+    numbers = [r for r in known if isinstance(r, int)]
+    names = [str(r) for r in known if not isinstance(r, int)]
+    if not numbers:
+        return ", ".join(names)
+    whole = len(numbers) == numbers[-1] - numbers[0] + 1 and len(numbers) > 2
+    told = [f"{numbers[0]} to {numbers[-1]}"] if whole else [str(r) for r in numbers]
+    return ", ".join([*names, *told])

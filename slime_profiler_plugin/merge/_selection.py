@@ -1,0 +1,129 @@
+"""Which records and events belong to a file: rule 0."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.read import ProcessRecords, Run
+from slime_profiler_plugin.schema import INITIAL, Rollout
+
+from ._times import RunClocks
+
+_Span = schema.Phase | schema.Open | schema.Mark
+#: Two senders disagree about the rollout of a weight version: then it says nothing.
+_AMBIGUOUS: Final = object()
+
+
+class SyncIndex:
+    """The rollout of every weight sync, as its sender recorded it."""
+
+    def __init__(self, run: Run) -> None:
+        self._syncs: dict[tuple[int, str, int], object] = {}
+        self._versions: dict[tuple[int, str], object] = {}
+        for records in run.processes:
+            attempt = records.process.attempt
+            for (source, sync), rollout in records.syncs.items():
+                _note(self._syncs, (attempt, source, sync), rollout)
+            for version, rollout in records.weight_versions.items():
+                _note(self._versions, (attempt, version), rollout)
+
+    def rollout_of(self, records: ProcessRecords, line: _Span) -> Rollout:
+        """The line's own rollout, else that of the sync it belongs to, else ``None``."""
+        if line.rollout is not None:
+            return line.rollout  # type: ignore[return-value]
+        attempt = records.process.attempt
+        found: object = None
+        if line.source is not None and line.sync is not None:
+            found = self._syncs.get((attempt, line.source, line.sync))
+        if found is None and line.weight_version is not None:
+            found = self._versions.get((attempt, line.weight_version))
+        return None if found is _AMBIGUOUS else found  # type: ignore[return-value]
+
+
+class Selection:
+    """The rollouts of one output and, for sources that know no rollout, their spans.
+
+    The span of a rollout within an attempt reaches from the first start to the last end of the
+    records that name it. `spans` are (start, end) in reference ns by attempt.
+    """
+
+    def __init__(self, run: Run, clocks: RunClocks, rollouts: Collection[int | str]) -> None:
+        self.rollouts = frozenset(rollouts)
+        extents: dict[tuple[int, Rollout], tuple[int, int]] = {}
+        for records in run.processes:
+            align = clocks.of_process(records)
+            for rollout, extent in records.extents.items():
+                if rollout not in self.rollouts:
+                    continue
+                key = (records.process.attempt, rollout)
+                start, end = (align.to_reference(t) for t in extent)
+                known = extents.get(key, (start, end))
+                extents[key] = (min(known[0], start), max(known[1], end))
+        self.spans: dict[int, list[tuple[int, int]]] = {}
+        for (attempt, _), span in sorted(extents.items(), key=lambda item: (item[0][0], item[1])):
+            self.spans.setdefault(attempt, []).append(span)
+
+    def touches(self, attempt: int, start_ns: int, end_ns: int) -> bool:
+        """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
+        return any(start_ns <= last and end_ns >= first for first, last in self.spans.get(attempt, ()))
+
+
+def rollout_order(rollout: int | str) -> tuple[int, int, str]:
+    """Sort key: ``initial`` first, then by number, then what users named themselves."""
+    if rollout == INITIAL:
+        return (0, 0, "")
+    return (1, rollout, "") if isinstance(rollout, int) else (2, 0, rollout)
+
+
+def find_complete(run: Run) -> int | str | None:
+    """The latest rollout of the last attempt that every process is done with, or ``None``.
+
+    A process is done with a rollout when it ended cleanly or has gone on to a later one. A
+    trainer rank that never came to it means that it is not complete.
+    """
+    if not run.processes:
+        return None
+    attempt = max(records.process.attempt for records in run.processes)
+    members = [r for r in run.processes if r.process.attempt == attempt and set(r.extents) - {None}]
+    named = sorted({x for r in members for x in r.extents if x is not None}, key=rollout_order)
+    for rollout in reversed(named):
+        if all(_is_done(records, rollout, members) for records in members):
+            return rollout
+    return None
+
+
+def _is_done(records: ProcessRecords, rollout: int | str, members: list[ProcessRecords]) -> bool:
+    order = rollout_order(rollout)
+    own = [rollout_order(r) for r in records.extents if r is not None]
+    if max(own) > order or _was_replaced(records, members):
+        return True
+    if records.end is None:
+        return False
+    return order in own or not _trains(records)
+
+
+def _trains(records: ProcessRecords) -> bool:
+    """Whether the process does a part of every rollout: one of the numbered trainer ranks."""
+    return records.process.role in ("actor", "critic") and records.process.rank is not None
+
+
+def _was_replaced(records: ProcessRecords, members: list[ProcessRecords]) -> bool:
+    """Whether a later incarnation of the same rank took over."""
+    who = records.process
+    return who.rank is not None and any(
+        (other.process.role, other.process.rank) == (who.role, who.rank)
+        and other.process.start_unix_ns > who.start_unix_ns
+        for other in members
+    )
+
+
+def _note(
+    table: dict[tuple[int, str, int], object] | dict[tuple[int, str], object],
+    key: tuple[object, ...],
+    rollout: Rollout,
+) -> None:
+    known = table.setdefault(key, rollout)  # type: ignore[arg-type]
+    if known != rollout:
+        table[key] = _AMBIGUOUS  # type: ignore[index]

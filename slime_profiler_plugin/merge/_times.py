@@ -1,0 +1,97 @@
+"""Every time of a run on one clock: the monotonic clock of the reference domain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from slime_profiler_plugin.clock import (
+    ASSUMED_WALL_CLOCK,
+    SAME_CLOCK,
+    Alignment,
+    ClockMapping,
+    ClockPair,
+    align_domains,
+    convert_span,
+    kineto_unix_ns,
+)
+from slime_profiler_plugin.read import ProcessRecords, Run, TraceWindow
+
+
+class RunClocks:
+    """The clock domains of a run and how each is brought onto the reference.
+
+    The reference is the driver's domain, else that of the process that started first; for a run
+    without records, Unix time itself.
+    """
+
+    def __init__(self, run: Run) -> None:
+        pairs: dict[str, list[ClockPair]] = defaultdict(list)
+        for records in run.processes:
+            pairs[records.process.clock_domain].extend(records.clock_pairs)
+        for window in run.windows:
+            domain = window.header.identity.get("clock_domain")
+            if isinstance(domain, str):
+                pairs[domain].extend(window.header.clock_pairs)
+        mappings = {domain: ClockMapping(found) if found else None for domain, found in pairs.items()}
+        drivers = [r for r in run.processes if r.process.role == "driver"]
+        first = next(iter(drivers or run.processes), None)
+        self.reference = first.process.clock_domain if first else next(iter(mappings), None)
+        self.alignments = {} if self.reference is None else align_domains(mappings, self.reference)
+
+    @property
+    def mapping(self) -> ClockMapping | None:
+        """The reference clock in terms of Unix time."""
+        return self.alignments[self.reference].own if self.reference is not None else None
+
+    def of_process(self, records: ProcessRecords) -> Alignment:
+        """How the times in a record file are brought onto the reference."""
+        return self.alignments[records.process.clock_domain]
+
+    def of_window(self, window: TraceWindow, records: ProcessRecords | None) -> WindowClock:
+        """How the times in a torch.profiler window are brought onto the reference."""
+        pairs = [*window.header.clock_pairs, *(records.clock_pairs if records else ())]
+        domain = window.header.identity.get("clock_domain")
+        if domain is None and records is not None:
+            domain = records.process.clock_domain
+        return WindowClock(self, self.alignments.get(str(domain)), window, pairs)
+
+
+class WindowClock:
+    """From a window's own times to reference ns, through its process's clock pairs.
+
+    `basis` says what the placement rests on.
+    """
+
+    def __init__(
+        self,
+        clocks: RunClocks,
+        alignment: Alignment | None,
+        window: TraceWindow,
+        pairs: Sequence[ClockPair],
+    ) -> None:
+        self._base_ns = window.header.base_ns
+        self._alignment = alignment
+        self._reference = clocks.mapping
+        self._own = ClockMapping(pairs) if pairs else (alignment.own if alignment else None)
+        # The window's own pairs are read just before it begins.
+        self._near_ns = pairs[0].mono_ns if window.header.clock_pairs else None
+        self.basis = alignment.basis if alignment else ASSUMED_WALL_CLOCK
+
+    def to_reference(self, relative_ns: int) -> int:
+        """Reference ns of a time in the file."""
+        unix_ns = kineto_unix_ns(relative_ns, self._base_ns)
+        if self._alignment is not None and self._own is not None:
+            return self._alignment.to_reference(self._own.mono_ns(unix_ns, self._near_ns))
+        return unix_ns if self._reference is None else self._reference.mono_ns(unix_ns)
+
+    def span_to_reference(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Both ends of something in the file, in reference ns."""
+        return convert_span(self.to_reference, start_ns, end_ns)
+
+    def constant_shift(self, first_ns: int, last_ns: int) -> int | None:
+        """What to add to every time from `first_ns` to `last_ns`, where that is one number."""
+        if self._own is None or self._own.steps or self.basis != SAME_CLOCK:
+            return None
+        first, last = (self._own.mono_ns(kineto_unix_ns(t, self._base_ns)) for t in (first_ns, last_ns))
+        return None if self._own.constant_offset(first, last) is None else first - first_ns

@@ -1,0 +1,126 @@
+"""Processes and threads of the output: rules 1 and 2.
+
+Every input gets process numbers of its own, every thread a number that is unique in the
+file; names carry what the numbers were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from slime_profiler_plugin import schema
+from slime_profiler_plugin.read import ProcessRecords
+
+#: Thread numbers start here, so that none is taken for its process's main thread.
+_FIRST_TID: Final = 1_000_000
+_RANK_ORDER: Final = ("tp", "pp", "dp", "cp", "ep")
+DOT: Final = " · "
+
+
+class Tracks:
+    """Numbers for processes and threads in order of presentation, and their metadata events."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, tuple[str, str]] = {}
+        self._threads: dict[int, tuple[int, str]] = {}
+
+    def add_process(self, name: str, labels: str) -> int:
+        """A new pid; it is shown below all earlier ones."""
+        pid = len(self._processes) + 1
+        self._processes[pid] = (name, labels)
+        return pid
+
+    def add_thread(self, pid: int, name: str) -> int:
+        """A new tid of process `pid`; it is shown below all its earlier ones."""
+        tid = _FIRST_TID + len(self._threads)
+        self._threads[tid] = (pid, name)
+        return tid
+
+    def metadata_events(self) -> Iterator[dict[str, Any]]:
+        """Names, labels and order as Chrome trace events."""
+        for pid, (name, labels) in self._processes.items():
+            yield _metadata("process_name", pid, 0, name=name)
+            yield _metadata("process_labels", pid, 0, labels=labels)
+            yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+        for tid, (pid, name) in self._threads.items():
+            yield _metadata("thread_name", pid, tid, name=name)
+            yield _metadata("thread_sort_index", pid, tid, sort_index=tid - _FIRST_TID)
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def format_rank(role: str | None, rank: int | None, engine: dict[str, int], pid: int) -> str:
+    """``actor rank 3``, ``engine 1``, ``driver``, or by pid where a role is not known.
+
+    >>> format_rank("actor", 3, {}, 77), format_rank("engine", 0, {"index": 1, "node_rank": 1}, 77)
+    ('actor rank 3', 'engine 1 node 1')
+    """
+    if role is None:
+        return f"process {pid}"
+    if role == "engine":
+        index = engine.get("index", rank)
+        node = engine.get("node_rank", 0)
+        return (f"engine {index}" if index is not None else f"engine, pid {pid}") + (
+            f" node {node}" if node else ""
+        )
+    return role if rank is None else f"{role} rank {rank}"
+
+
+def format_ranks(ranks: dict[str, int]) -> str:
+    """The parallel ranks.
+
+    >>> format_ranks({"dp": 1, "tp": 1, "pp": 0})
+    'tp1 pp0 dp1'
+    """
+    known = [name for name in _RANK_ORDER if name in ranks]
+    others = sorted(name for name in ranks if name not in _RANK_ORDER)
+    return " ".join(f"{name}{ranks[name]}" for name in (*known, *others))
+
+
+def presentation_order(process: schema.Process, roles: tuple[str, ...]) -> tuple[Any, ...]:
+    """Sort key of a process: attempt, role, rank, start."""
+    role = process.role
+    place = roles.index(role) if role in roles else len(roles)
+    rank = process.engine.get("index", process.rank) if role == "engine" else process.rank
+    return (
+        process.attempt,
+        place,
+        role or "",
+        rank is None,
+        rank or 0,
+        process.rank or 0,
+        process.start_unix_ns,
+    )
+
+
+def rank_key(process: schema.Process) -> tuple[Any, ...]:
+    """Equal for the incarnations of one rank of one attempt."""
+    engine = tuple(sorted(process.engine.items()))
+    return (process.attempt, process.role, process.rank, engine, tuple(sorted(process.ranks.items())))
+
+
+def name_processes(processes: list[ProcessRecords], several_attempts: bool) -> dict[tuple[str, str], str]:
+    """The name of each process by its key, without its part.
+
+    Incarnations of a rank are numbered, processes of a role without ranks are told apart by pid.
+    """
+    groups: dict[tuple[Any, ...], list[ProcessRecords]] = {}
+    for records in processes:
+        groups.setdefault(rank_key(records.process), []).append(records)
+    names = {}
+    for group in groups.values():
+        for number, records in enumerate(sorted(group, key=lambda r: r.process.start_unix_ns), 1):
+            process = records.process
+            parts = [format_rank(process.role, process.rank, process.engine, process.pid)]
+            if process.ranks:
+                parts.append(format_ranks(process.ranks))
+            if several_attempts:
+                parts.append(f"attempt {process.attempt}")
+            if len(group) > 1:
+                numbered = process.rank is not None or process.engine
+                parts.append(f"incarnation {number}" if numbered else f"pid {process.pid}")
+            names[records.key] = DOT.join(parts)
+    return names

