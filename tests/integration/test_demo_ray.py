@@ -203,5 +203,5 @@ def test_sigterm_inside_an_actor_loses_nothing(demo):
 
 
 def test_sigterm_ends_an_actor_as_it_does_without_us(demo):
-    assert "exit code" in demo["sigterm_off"]["told"]
+    assert "Exit code: 1." in demo["sigterm_off"]["told"]
     assert demo["sigterm"]["told"] == demo["sigterm_off"]["told"]
