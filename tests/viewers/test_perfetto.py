@@ -13,6 +13,7 @@ from slime_profiler_plugin.layout import RunPaths, parse_rollout_name
 from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.testing import write_synthetic_run
 
+pytestmark = [pytest.mark.timeout(300)]
 ONCE_PER_STEP = ("forward_backward", "grad_sync", "optimizer")
 SLICES = """
 select s.id, s.name, s.dur, process.name as process,
@@ -69,7 +70,24 @@ def synthetic(tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module", params=["synthetic"])
+@pytest.fixture(scope="module")
+def recorded(demo):
+    from slime_profiler_plugin.demo import Settings
+
+    settings = Settings()
+    folder = Path(demo["run_folder"])
+    return Merged(
+        folder,
+        folder.name,
+        ["initial", *range(settings.rollouts)],
+        trainers=settings.trainers,
+        engines=settings.engines,
+        steps=settings.steps,
+        model_bytes=demo["model_bytes"],
+    )
+
+
+@pytest.fixture(scope="module", params=["synthetic", pytest.param("recorded", marks=pytest.mark.ray)])
 def merged(request):
     return request.getfixturevalue(request.param)
 
