@@ -6,12 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slime_profiler_plugin import timeline
+
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _timeline_off() -> Iterator[None]:
+    """No test leaves this process recording."""
+    yield
+    timeline.stop()
 
 
 @pytest.fixture(scope="session")
