@@ -232,7 +232,7 @@ class Phase:
             )
             # First queued, then no longer open: a flush in between finds it in both places,
             # never in neither.
-            if len(hot.items) < hot.queue.soft:
+            if len(hot.items) < hot.queue.limit:
                 hot.items.append(record)
             else:
                 hot.queue.crowded(record)

@@ -26,7 +26,7 @@ def run(demo):
 
 
 def test_it_tells_each_rollout_and_its_proof(demo):
-    told = [line for line in demo["lines"] if "proof" in line]
+    told = [line for line in demo["lines"] if "proved" in line]
     assert [line.partition(":")[0] for line in told] == ["initial", "rollout 0", "rollout 1", "rollout 2"]
     assert all("tokens equal in 4 models" in line for line in told)
 
@@ -41,10 +41,10 @@ def test_every_process_has_its_identity(run):
     assert seen == [
         ("actor", 0, 2),
         ("actor", 1, 2),
-        ("driver", 0, None),
+        ("driver", 0, 1),
         ("engine", 0, 2),
         ("engine", 1, 2),
-        ("rollout_manager", 0, None),
+        ("rollout_manager", 0, 1),
     ]
     assert {p.process.run_id for p in run.processes} == {run.run_id}
     assert {p.process.attempt for p in run.processes} == {0}
