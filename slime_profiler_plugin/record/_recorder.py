@@ -92,6 +92,7 @@ class Recorder:
         rollout: schema.Rollout = self._hot.current_rollout()
         with self._guard("rollout"):
             rollout = check_rollout(rollout_id)
+        self._hot.has_scopes = True
         return RolloutContext(rollout)
 
     def set_rollout(self, rollout_id: object, /) -> None:
