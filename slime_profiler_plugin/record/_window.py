@@ -189,9 +189,9 @@ def _size_of_whole_trace(path: Path) -> int:
             file.seek(max(0, size - _TAIL_BYTES))
             tail = file.read()
     except FileNotFoundError:
-        raise WindowError(f"torch wrote no trace into {path.parent}") from None
+        raise WindowError("torch wrote no file: is the disk full?") from None
     if b'"traceName"' not in tail or not tail.rstrip().endswith(b"}"):
-        raise WindowError(f"the trace was not written whole into {path.parent}: is the disk full?")
+        raise WindowError("the file is not whole: is the disk full?")
     return size
 
 

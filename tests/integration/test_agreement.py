@@ -1,4 +1,4 @@
-"""1,000 phases seen twice: in the record file and in the torch.profiler window around them."""
+"""1,000 phases seen three times: in the record file, in the torch.profiler window, in the merged file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import random
 from collections.abc import Callable
 from decimal import Decimal
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+from slime_profiler_plugin.merge import merge_run
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin._timeline import timeline
@@ -69,14 +73,12 @@ def parents(intervals: list[Interval]) -> dict[str, str | None]:
     return found
 
 
-def read_phases(paths: RunPaths) -> tuple[list[schema.Phase], schema.Process]:
+def read_phases(paths: RunPaths) -> list[schema.Phase]:
     (file,) = paths.records.rglob("*.jsonl")
     lines = [schema.decode_line(raw)[0] for raw in file.read_bytes().splitlines()]
-    process = lines[0]
-    assert isinstance(process, schema.Process)
     assert [x for x in lines if isinstance(x, schema.Drop)] == []
     phases = [x for x in lines if isinstance(x, schema.Phase) and x.name.startswith("phase_")]
-    return sorted(phases, key=lambda p: p.start_ns), process
+    return sorted(phases, key=lambda p: p.start_ns)
 
 
 def read_trace(paths: RunPaths) -> tuple[list[Interval], dict[str, Any]]:
@@ -91,15 +93,20 @@ def read_trace(paths: RunPaths) -> tuple[list[Interval], dict[str, Any]]:
     return sorted(intervals, key=lambda i: i.start), trace
 
 
-def test_the_record_file_agrees_with_the_window(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    process = get_context("spawn").Process(target=record, args=(str(tmp_path),))
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    out = tmp_path_factory.mktemp("agreement")
+    process = get_context("spawn").Process(target=record, args=(str(out),))
     process.start()
     process.join()
     assert process.exitcode == 0
-    paths = RunPaths(tmp_path, RUN_ID)
-    phases, _ = read_phases(paths)
+    return RunPaths(out, RUN_ID)
+
+
+def test_the_record_file_agrees_with_the_window(
+    paths: RunPaths, record_property: Callable[[str, object], None]
+) -> None:
+    phases = read_phases(paths)
     theirs, trace = read_trace(paths)
     (start_mono, start_unix, _), (stop_mono, stop_unix, _) = trace["slime_profiler"]["clock_pairs"]
     drift = (stop_unix - start_unix) - (stop_mono - start_mono)
@@ -123,3 +130,24 @@ def test_the_record_file_agrees_with_the_window(
     record_property("outliers", outliers)
     assert differences[len(differences) // 2][0] < MEDIAN_NS, outliers
     assert differences[len(differences) * 99 // 100][0] < P99_NS, outliers
+
+
+def test_the_merged_file_equals_the_record_file_to_the_nanosecond(paths: RunPaths) -> None:
+    report = merge_run([paths.root], 0)
+    assert report.exit_code() == 0
+    (output,) = report.outputs
+    merged = json.loads(gzip.decompress(Path(output.path).read_bytes()), parse_float=Decimal)
+    ours, theirs = [], []
+    for event in merged["traceEvents"]:
+        if event["name"].startswith("phase_") and event["ph"] == "X":
+            start = output.base_ns + event["ts"] * 1000
+            row = event["name"], start, event["dur"] * 1000
+            if event["cat"] == "phase":
+                ours.append((*row, event["args"]["phase_id"], event["args"].get("parent")))
+            else:
+                theirs.append(row)
+    phases = read_phases(paths)
+    assert sorted(ours) == sorted((p.name, p.start_ns, p.dur_ns, p.id, p.parent) for p in phases)
+    window, _ = read_trace(paths)
+    assert [name for name, *_ in sorted(theirs, key=itemgetter(1))] == [i.name for i in window]
+    assert {name: length for name, _, length in theirs} == {i.name: i.end - i.start for i in window}
