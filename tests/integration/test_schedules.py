@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slime_profiler_plugin.demo import ProcessSetup, Settings, run_bare
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin.demo import ProcessSetup, Settings, run_bare
 from slime_profiler_plugin.layout import TRACE_FILE, RunPaths, parse_rollout_name
 
 RUN_ID = "schedules"
