@@ -8,7 +8,9 @@ from reading import assert_nested
 
 from slime_profiler_plugin.merge._lanes import assign_lanes, assign_rows
 
-slices = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 40)).map(lambda s: (s[0], s[0] + s[1])), max_size=60)
+slices = st.lists(
+    st.tuples(st.integers(0, 100), st.integers(0, 40)).map(lambda s: (s[0], s[0] + s[1])), max_size=60
+)
 
 
 def test_nested_and_adjacent_slices_stay_on_one_lane():
