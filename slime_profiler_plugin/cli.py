@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
 from slime_profiler_plugin import __version__
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
+    from slime_profiler_plugin.analyze import PhaseTable
+    from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
 
 #: Nothing was written, or nothing could be read.
@@ -37,14 +41,14 @@ def main() -> None:
     "--rollout",
     default="latest",
     metavar="R|A:B|all|initial",
-    help="A number, a half-open range, or all: one file each. Default: the latest complete one.",
+    help="A number, a half-open range, or all (one file each). Default: the latest complete.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="A file (.json, .json.gz), or a folder for one file per rollout. Default: merged/ in the run folder.",
+    help="A file (.json, .json.gz), or a folder for one per rollout. Default: merged/ in RUN_DIR.",
 )
 @click.option("--allow-partial", is_flag=True, help="Exit 0 where it would be 3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -118,24 +122,25 @@ def config_show(name: str) -> None:
 
 
 @main.command()
-@click.option(
-    "--out", default="runs", show_default=True, type=click.Path(path_type=Path), help="Where the run goes."
-)
-@click.option("--rollouts", default=None, type=click.IntRange(min=1), help="How many rollouts.")
-@click.option("--trainers", default=None, type=click.IntRange(min=1), help="How many trainer ranks.")
-@click.option("--engines", default=None, type=click.IntRange(min=1), help="How many engines.")
-@click.option("--config", "config_name", default=None, help="A shipped configuration or a path.")
-def demo(
-    out: Path, rollouts: int | None, trainers: int | None, engines: int | None, config_name: str | None
-) -> None:
+@click.option("--out", default="runs", show_default=True, help="Folder of runs to write into.")
+@click.option("--rollouts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--trainers", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--engines", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--config", "name", default="timeline", show_default=True, help="A shipped one, or a path.")
+def demo(out: str, rollouts: int, trainers: int, engines: int, name: str) -> None:
     """Run a small real RL loop, record it and merge it."""
-    from slime_profiler_plugin.demo import run_demo
+    from slime_profiler_plugin.config import ConfigError
+    from slime_profiler_plugin.demo import DemoError, run_demo
 
-    given = {"rollouts": rollouts, "trainers": trainers, "engines": engines, "config": config_name}
-    sys.exit(run_demo(out=out, **{name: value for name, value in given.items() if value is not None}))
+    try:
+        result = run_demo(out, rollouts, trainers, engines, name, report=click.echo)
+    except (DemoError, ConfigError, ValueError) as error:
+        _fail(str(error), _FAILED)
+    _print_demo(result)
+    sys.exit(result.merged.exit_code() if result.merged is not None else 0)
 
 
-def _fail(message: str, code: int) -> Any:
+def _fail(message: str, code: int) -> NoReturn:
     click.echo(f"slime-profiler: {message}", err=True)
     sys.exit(code)
 
@@ -160,6 +165,40 @@ def _print_report(report: MergeReport) -> None:
 
     for line in format_report(report):
         click.echo(line)
+
+
+def _print_demo(result: DemoResult) -> None:
+    if result.table is not None:
+        _print_table(result.table)
+    if result.merged is not None:
+        _print_report(result.merged)
+        last = result.merged.outputs[-1].path
+        click.echo(f"Open it: drag {last} onto https://ui.perfetto.dev")
+    memory = "" if result.peak_bytes is None else f", {result.peak_bytes / 1e9:.1f} GB at most"
+    click.echo(f"{result.wall_s:.0f} s{memory}")
+
+
+def _print_table(table: PhaseTable) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    name = table.rollout if isinstance(table.rollout, str) else f"rollout {table.rollout}"
+    shown = Table(title=f"{name}: milliseconds (times it ran)", title_justify="left", box=None)
+    shown.add_column("phase", no_wrap=True)
+    for column in table.columns:
+        rank = "" if column.rank is None else f" {column.rank}"
+        shown.add_column(f"{column.role or 'unknown'}{rank}", justify="right", overflow="fold")
+    for row in table.rows:
+        cells = ["" if c is None else f"{c.total_ns / 1e6:.1f} ({c.count})" for c in row.cells]
+        shown.add_row("  " * row.depth + row.phase, *cells)
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width to fit into
+        console.width = max(console.width, console.measure(shown, options=_unlimited(console)).maximum)
+    console.print(shown)
+
+
+def _unlimited(console: Console) -> ConsoleOptions:
+    return console.options.update(width=10_000)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,15 @@ _LAST_PATIENCE_S: Final = 10.0
 
 
 class SyncProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared after a sync. `max_logit_change` is the smallest among the engines."""
+    """What was compared after a sync.
+
+    In each engine some logit moved by `logit_change` or more.
+    """
 
     sync: SyncReport
     models: int
     tokens: int
-    max_logit_change: float
+    logit_change: float
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +114,7 @@ def _prove(
         sync=sync,
         models=len(after) + len(trainers),
         tokens=sum(map(len, wanted)),
-        max_logit_change=min(changes),
+        logit_change=min(changes),
     )
 
 

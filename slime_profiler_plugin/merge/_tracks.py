@@ -66,7 +66,7 @@ def format_rank(role: str | None, rank: int | None, engine: dict[str, int], pid:
         return (f"engine {index}" if index is not None else f"engine, pid {pid}") + (
             f" node {node}" if node else ""
         )
-    return role if rank is None else f"{role} rank {rank}"
+    return role if rank is None or role == "driver" else f"{role} rank {rank}"
 
 
 def format_ranks(ranks: dict[str, int]) -> str:

@@ -205,6 +205,11 @@ class DeviceClock:
         error = 2 * measured * _ROUNDING + _RESOLUTION_NS
         return Placed(round(last.ns + at * ratio), math.ceil(last.uncertainty_ns + at * unsure + error))
 
+    @property
+    def held(self) -> int:
+        """Events that stand for anchors, the one that is waited for included."""
+        return len(self._anchors) + (self._waiting is not None)
+
     def forget_before(self, anchor: int) -> None:
         """Anchors that no mark needs go back to the pool; two stay, for their ratio."""
         while self._first < anchor - 1 and len(self._anchors) > 2:

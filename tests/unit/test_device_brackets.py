@@ -91,8 +91,7 @@ def test_the_pool_never_leaks_and_reuses() -> None:
     assert {line.id for line in bench.emitted} >= set(range(20_000))
     assert bench.device.reused_too_soon == 0
     (state,) = bench.brackets._devices.values()
-    on_their_way = bench.brackets.pending + len(state.clock._anchors)
-    assert state.pool.free == state.pool.made - on_their_way
+    assert state.pool.free == state.pool.made - state.pending - state.clock.held
 
 
 def test_the_work_of_one_phase_is_bounded() -> None:
