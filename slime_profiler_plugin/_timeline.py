@@ -178,6 +178,10 @@ class Timeline:
         self.export_window = recorder.export_window
         self.flush = recorder.flush
 
+    def __reduce__(self) -> str:
+        """By name: Ray sends a script's functions with what they refer to; there it is that process's own."""
+        return "timeline"
+
     @property
     def on(self) -> bool:
         """Whether this process is recording."""

@@ -11,6 +11,8 @@ import click
 from slime_profiler_plugin import __version__
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
     from slime_profiler_plugin.analyze import PhaseTable
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
@@ -180,15 +182,23 @@ def _print_table(table: PhaseTable) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=f"rollout {table.rollout}: milliseconds (times it ran)", title_justify="left")
-    shown.add_column("phase")
+    name = table.rollout if isinstance(table.rollout, str) else f"rollout {table.rollout}"
+    shown = Table(title=f"{name}: milliseconds (times it ran)", title_justify="left", box=None)
+    shown.add_column("phase", no_wrap=True)
     for column in table.columns:
         rank = "" if column.rank is None else f" {column.rank}"
-        shown.add_column(f"{column.role or 'unknown'}{rank}", justify="right")
+        shown.add_column(f"{column.role or 'unknown'}{rank}", justify="right", overflow="fold")
     for row in table.rows:
         cells = ["" if c is None else f"{c.total_ns / 1e6:.1f} ({c.count})" for c in row.cells]
         shown.add_row("  " * row.depth + row.phase, *cells)
-    Console().print(shown)
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe has no width to fit into
+        console.width = max(console.width, console.measure(shown, options=_unlimited(console)).maximum)
+    console.print(shown)
+
+
+def _unlimited(console: Console) -> ConsoleOptions:
+    return console.options.update(width=10_000)
 
 
 if __name__ == "__main__":

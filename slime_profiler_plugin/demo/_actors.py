@@ -81,7 +81,7 @@ class RolloutManagerActor(RolloutManager):
     """The rollout manager; `engines` are handles."""
 
     def __init__(self, settings: Settings, engines: Sequence[Any]) -> None:
-        timeline.start(role="rollout_manager", rank=0)
+        timeline.start(role="rollout_manager", rank=0, world_size=1)
         super().__init__(settings, [handle.generate.remote for handle in engines])
 
     async def stop(self) -> None:

@@ -25,12 +25,15 @@ _LAST_PATIENCE_S: Final = 10.0
 
 
 class SyncProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared after a sync. `max_logit_change` is the smallest among the engines."""
+    """What was compared after a sync.
+
+    In each engine some logit moved by `logit_change` or more.
+    """
 
     sync: SyncReport
     models: int
     tokens: int
-    max_logit_change: float
+    logit_change: float
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ def run_loop(
             sync = actors.update_weights()
             with timeline.phase("weight_check", sync=sync.sync, weight_version=sync.weight_version):
                 after = actors.probe_engines()
-                proof = _prove(sync, model_bytes, before, after, actors.probe_trainers())
+                proof = prove(sync, model_bytes, before, after, actors.probe_trainers())
             before = after
             results.append(_result(rollout, reports, proof))
             done(results[-1])
@@ -89,13 +92,17 @@ def _result(rollout: int | str, reports: Sequence[TrainReport], proof: SyncProof
     )
 
 
-def _prove(
+def prove(
     sync: SyncReport,
     model_bytes: int,
     before: Sequence[Probe],
     after: Sequence[Probe],
     trainers: Sequence[Probe],
 ) -> SyncProof:
+    """Compare what all models say after a sync, and the engines with themselves `before` it.
+
+    Raises `DemoError` where the sync cannot have brought the source's weights to every engine.
+    """
     if sync.bytes != model_bytes:
         raise DemoError(f"sync {sync.sync} sent {sync.bytes} bytes of a model of {model_bytes}")
     wanted = trainers[0].tokens
@@ -111,7 +118,7 @@ def _prove(
         sync=sync,
         models=len(after) + len(trainers),
         tokens=sum(map(len, wanted)),
-        max_logit_change=min(changes),
+        logit_change=min(changes),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import time
@@ -31,8 +32,8 @@ _OFF = "off"
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a demo did, for whoever shows it.
 
-    With the profiler off there is no `run_folder`, no `merged` and no `table` (of the last
-    rollout). `peak_bytes`: see `PeakMemory`.
+    Where the driver did not record, off or because it could not, there is no `run_folder`, no
+    `merged` and no `table` (of the last rollout). `peak_bytes`: see `PeakMemory`.
     """
 
     settings: Settings
@@ -44,6 +45,9 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int | None
 
 
+def _ignore(_line: str) -> None: ...
+
+
 def run_demo(
     out: str | Path = "runs",
     rollouts: int = 3,
@@ -51,35 +55,35 @@ def run_demo(
     engines: int = 2,
     config: str = "timeline",
     seed: int = 0,
-    report: Callable[[str], object] | None = None,
+    report: Callable[[str], object] = _ignore,
 ) -> DemoResult:
-    """Run the demo and merge what it recorded below `out`; `report` gets a line for each thing that happens.
+    """Run the demo and merge what it recorded below `out`.
 
-    `config` is a shipped name, a path, or ``off``. Raises `DemoError` when something of the
-    demo fails or a weight sync is not proved, `ConfigError` and `ValueError` for settings
-    that cannot work.
+    `report` gets a line about each thing that happens. `config` is a shipped name, a path, or
+    ``off``. Raises `DemoError` when something of the demo fails or a weight sync is not
+    proved, `ConfigError` and `ValueError` for settings that cannot work.
     """
     started = time.monotonic()
-    tell = report or (lambda _line: None)
+    _need_packages()
     settings = Settings(seed=seed, rollouts=rollouts, trainers=trainers, engines=engines)
     if engines < 1:
         raise ValueError(f"engines is {engines}: at least 1 is needed")
     folder = Path(out).resolve()
     environment = shared_environment(folder, config)
-    recording = environment[SWITCH_VARIABLE] != _OFF
     with PeakMemory() as memory:
-        tell(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
+        report(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
         with (
             changed_environment(environment),
-            recorded_driver(),
+            recorded_driver() as recording,
             own_cluster(cpus=trainers + engines + 1) as gpus,
         ):
             settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
-            loop = run_loop(settings, environment, lambda result: tell(describe(result)))
+            report(f"Training on {'GPUs, nccl' if settings.device == 'cuda' else 'the CPU, gloo'} …")
+            loop = run_loop(settings, environment, lambda result: report(describe(result)))
         paths = RunPaths(folder, environment[RUN_ID_VARIABLE])
         merged = table = None
         if recording:
-            tell("Merging …")
+            report("Merging …")
             merged = merge_run([paths.root], "all")
             table = phase_table(read_run([paths.root]), rollouts - 1)
     return DemoResult(
@@ -91,6 +95,12 @@ def run_demo(
         wall_s=time.monotonic() - started,
         peak_bytes=memory.peak_bytes,
     )
+
+
+def _need_packages() -> None:
+    missing = [name for name in ("torch", "ray") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DemoError(f"the demo needs {' and '.join(missing)}: pip install 'slime-profiler-plugin[demo]'")
 
 
 def shared_environment(out: Path, config: str) -> dict[str, str]:
@@ -114,26 +124,25 @@ def shared_environment(out: Path, config: str) -> dict[str, str]:
 
 
 @contextmanager
-def recorded_driver() -> Iterator[None]:
-    """Record this process as the driver, as its environment says."""
-    timeline.start(role="driver", rank=0)
+def recorded_driver() -> Iterator[bool]:
+    """Record this process as the driver, as its environment says; gives whether it records."""
     try:
-        yield
+        yield timeline.start(role="driver", rank=0, world_size=1)
     finally:
         timeline.stop()
 
 
 def describe(result: RolloutResult) -> str:
     """One line about one turn of the loop."""
-    proof = result.proof
+    sync, proof = result.proof.sync, result.proof
     trained = ""
     if result.mean_reward is not None:
         trained = f"mean reward {result.mean_reward:+.3f}, {len(result.losses)} steps; "
     name = result.rollout if isinstance(result.rollout, str) else f"rollout {result.rollout}"
     return (
-        f"{name}: {trained}sync {proof.sync.sync} sent {proof.sync.bytes:,} bytes in "
-        f"{proof.sync.buckets} buckets; proof: {proof.tokens} tokens equal in {proof.models} models, "
-        f"engines' logits moved by up to {proof.max_logit_change:.2f}"
+        f"{name}: {trained}sync {sync.sync} sent {sync.bytes:,} bytes in {sync.buckets} buckets; "
+        f"proved: {proof.tokens} tokens equal in {proof.models} models, "
+        f"every engine's logits moved (by {proof.logit_change:.2f} or more)"
     )
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from isal import igzip
-
-_CHUNK: Final = 1 << 20
+from ._compress import compress_file
 
 
 class SegmentedFile:
@@ -100,24 +96,9 @@ class SegmentedFile:
         self.segment += 1
         self._rotated_bytes += self.size
         raw_size, self.size = self.size, 0
-        self._rotated_bytes += compress(aside) - raw_size
+        compress_file(aside, _never)
+        self._rotated_bytes += aside.with_name(aside.name + ".gz").stat().st_size - raw_size
 
 
-def compress(path: Path) -> int:
-    """Replace `path` by ``<path>.gz``; returns its size in bytes.
-
-    The compressed file gets its name when it is whole; raises `OSError`, then `path` stays.
-    """
-    whole = path.with_name(path.name + ".gz")
-    part = path.with_name(path.name + ".gz.tmp")
-    try:
-        with path.open("rb") as source, igzip.open(part, "wb", compresslevel=1) as target:  # type: ignore[no-untyped-call]
-            while block := source.read(_CHUNK):
-                target.write(block)
-        os.rename(part, whole)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-    path.unlink()
-    return whole.stat().st_size
+def _never() -> bool:
+    return False

@@ -11,6 +11,7 @@ left to the writer, and each ``except`` catches what `_guard` says is ours.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from asyncio import _get_running_loop as running_loop  # `get_running_loop` raises when there is none
 from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ from ._context import (
     ROLLOUT,
     UNSET,
     Node,
-    PerThread,
     ThreadState,
     chain,
     next_id,
@@ -50,7 +50,18 @@ MOST_OPEN_SPANS: Final = 10_000
 class HotPath:
     """Makes phases, spans and marks; holds what each of them reads."""
 
-    __slots__ = ("_announce", "guard", "items", "open", "outputs", "queue", "rollout", "thread", "threads")
+    __slots__ = (
+        "_announce",
+        "guard",
+        "has_scopes",
+        "items",
+        "open",
+        "outputs",
+        "queue",
+        "rollout",
+        "thread",
+        "threads",
+    )
 
     def __init__(
         self, queue: RecordQueue, guard: Guard, outputs: Outputs, announce: Callable[[ThreadState], None]
@@ -62,10 +73,14 @@ class HotPath:
         self.outputs = outputs
         #: The process's rollout.
         self.rollout: schema.Rollout = None
+        #: Whether ``timeline.rollout`` was ever used: a thread or task may have a rollout of its own.
+        self.has_scopes = False
         #: Open spans, and open phases begun under an event loop, by id.
         self.open: dict[int, Phase | OpenSpan] = {}
         self.threads: list[weakref.ref[ThreadState]] = []
-        self.thread = PerThread(self._new_thread)
+        #: `state`, where the thread has recorded before. Plain: a subclass of `local` with a
+        #: default costs three times as much to read.
+        self.thread = threading.local()
         self._announce = announce
 
     def phase(self, name: str, /, **fields: object) -> Phase:
@@ -75,7 +90,7 @@ class HotPath:
         phase.hot = self
         phase.name = name
         phase.fields = fields
-        phase.entered = 0
+        phase.start_ns = 0
         return phase
 
     def begin(self, name: str, /, **fields: object) -> OpenSpan:
@@ -94,7 +109,7 @@ class HotPath:
 
     def place(self) -> tuple[ThreadState, int | None, int | None]:
         """Thread, task and parent id of what is recorded here and now."""
-        state = self.thread.state
+        state = self.thread_state()
         if running_loop() is None:
             parent = state.current or get_parent()
             return state, None, parent.id if parent else None
@@ -139,9 +154,19 @@ class HotPath:
                 if isinstance(node, Phase) and node.start_ns:
                     yield node
 
-    def _new_thread(self, state: ThreadState) -> None:
+    def thread_state(self) -> ThreadState:
+        """The calling thread's."""
+        try:
+            return self.thread.state  # type: ignore[no-any-return]
+        except AttributeError:
+            return self.new_thread()
+
+    def new_thread(self) -> ThreadState:
+        """The calling thread's first record."""
+        self.thread.state = state = ThreadState()
         self.threads.append(weakref.ref(state))
         self._announce(state)
+        return state
 
 
 class Phase:
@@ -149,7 +174,6 @@ class Phase:
 
     __slots__ = (
         "before",
-        "entered",
         "fields",
         "hot",
         "id",
@@ -165,9 +189,6 @@ class Phase:
     hot: HotPath
     name: str
     fields: dict[str, object]
-    #: How often it is entered now. It stands for one phase at a time; inside itself it
-    #: records nothing.
-    entered: int
     id: int
     before: Node | None
     parent: int | None
@@ -175,22 +196,22 @@ class Phase:
     state: ThreadState
     task: int | None
     #: Other outputs to close, if any is in use.
-    opened: Opened | None
-    #: 0 until the clock is read.
+    opened: Opened | EnteredAgain | None
+    #: 0 while it is not entered, and until the clock is read.
     start_ns: int
 
     def __enter__(self) -> None:
-        if self.entered:
-            self.entered += 1
+        if self.start_ns:
+            self.opened = EnteredAgain(self.opened)
             return
-        self.entered = 1
-        self.start_ns = 0
         hot = self.hot
         try:
             self.id = next_id()
-            self.state = state = hot.thread.state
-            rollout = get_rollout()
-            self.rollout = hot.rollout if rollout is UNSET else rollout
+            try:
+                self.state = state = hot.thread.state
+            except AttributeError:
+                self.state = state = hot.new_thread()
+            self.rollout = hot.current_rollout() if hot.has_scopes else hot.rollout
             if running_loop() is None:
                 self.task = None
                 self.before = before = state.current
@@ -209,14 +230,10 @@ class Phase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         end = monotonic_ns()
-        if self.entered != 1:
-            self.entered -= 1
-            return
-        self.entered = 0
         hot = self.hot
         try:
-            if self.opened is not None:
-                self.opened.close()
+            if self.opened is not None and self.opened.close(self):
+                return
             state = self.state
             record = (
                 self.name,
@@ -230,9 +247,10 @@ class Phase:
                 self.fields or None,
                 None if error is None else describe(error),
             )
+            self.start_ns = 0
             # First queued, then no longer open: a flush in between finds it in both places,
             # never in neither.
-            if len(hot.items) < hot.queue.soft:
+            if len(hot.items) < hot.queue.limit:
                 hot.items.append(record)
             else:
                 hot.queue.crowded(record)
@@ -242,6 +260,23 @@ class Phase:
                 hot.leave(self)
         except FAILURE as failure:
             hot.guard.failed("phase", failure)
+
+
+class EnteredAgain:
+    """In the place of what a phase has opened, while it is entered again inside itself.
+
+    One object stands for one phase at a time: the inner ``with`` records nothing.
+    """
+
+    __slots__ = ("_before",)
+
+    def __init__(self, before: Opened | EnteredAgain | None) -> None:
+        self._before = before
+
+    def close(self, phase: Phase) -> bool:
+        """True: this was the end of the inner ``with``, not of the phase."""
+        phase.opened = self._before
+        return True
 
 
 class OpenSpan:
@@ -287,7 +322,7 @@ class OpenSpan:
         hot = self._hot
         try:
             if self._opened is not None:
-                self._opened.close()
+                self._opened.close(self)
             hot.queue.put(
                 (
                     self.name,
@@ -319,7 +354,7 @@ class Inside:
     def __init__(self, span_id: int, hot: HotPath) -> None:
         self.id = span_id
         self.before: Node | None = None
-        self._state = hot.thread.state
+        self._state = hot.thread_state()
         self._in_loop = running_loop() is not None
 
     def __enter__(self) -> None:

@@ -84,7 +84,7 @@ class Outputs:
         Push/pop ranges and record_function nest per thread, and asyncio tasks interleave on
         theirs: a phase inside a task has a free-standing range and no record_function.
         """
-        opened = Opened(self, phase.id)
+        opened = Opened(self)
         if self.nvtx is not None:
             try:
                 if phase.task is None:
@@ -113,7 +113,7 @@ class Outputs:
         """The same for a span, which nests in nothing."""
         if not self.busy():
             return None
-        opened = Opened(self, span.id)
+        opened = Opened(self)
         if self.nvtx is not None:
             try:
                 opened.range = self.nvtx.start(self.nvtx.attributes[span.name])
@@ -191,22 +191,21 @@ class Outputs:
 class Opened:
     """What was opened for one phase or span."""
 
-    __slots__ = ("_id", "_outputs", "annotation", "bracket", "pushed", "range")
+    __slots__ = ("_outputs", "annotation", "bracket", "pushed", "range")
 
-    def __init__(self, outputs: Outputs, phase_id: int) -> None:
+    def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
-        self._id = phase_id
         self.pushed = False
         self.range: int | None = None
         self.annotation: Any | None = None
         self.bracket: Any | None = None
 
-    def close(self) -> None:
-        """Close it all."""
+    def close(self, phase: Phase | OpenSpan) -> bool:
+        """Close it all. False: what it was opened for ends too."""
         outputs = self._outputs
         if self.bracket is not None and outputs.brackets is not None:
             try:
-                outputs.brackets.finish(self.bracket, self._id)
+                outputs.brackets.finish(self.bracket, phase.id)
             except FAILURE as error:
                 outputs.failed("device_events", error)
         if self.annotation is not None and outputs.record_function is not None:
@@ -228,6 +227,7 @@ class Opened:
                     outputs.nvtx.end(self.range)
             except FAILURE as error:
                 outputs.failed("nvtx", error)
+        return False
 
 
 def _yes() -> bool:

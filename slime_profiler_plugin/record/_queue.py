@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from slime_profiler_plugin import schema
 
 from ._drops import Drops
@@ -45,6 +47,7 @@ RawRecord: TypeAlias = tuple[
     "str | None",
 ]
 Item: TypeAlias = "RawRecord | schema.Line"
+_NAMED: Final = frozenset({"phase", "open", "mark"})
 
 #: About the bytes of one encoded phase without fields: to tell from the number of records
 #: when a full write has gathered.
@@ -54,35 +57,34 @@ TYPICAL_LINE_BYTES: Final = 180
 class RecordQueue:
     """A deque with two limits.
 
-    Below `soft` items (about one full write) the hot path appends by itself. From there on
-    it calls `crowded`, which wakes the writer, and drops the newest at `capacity`.
+    Below `limit` items the hot path appends by itself. The limit is about one full write
+    until the writer has been woken for it, then the capacity; past that the newest drop.
     """
 
     def __init__(self, capacity: int, flush_bytes: int, drops: Drops, wake: Callable[[], None]) -> None:
         self.items: deque[Item] = deque()
         self.capacity = capacity
-        self.soft = min(capacity, max(1, flush_bytes // TYPICAL_LINE_BYTES))
+        self._full_write = min(capacity, max(1, flush_bytes // TYPICAL_LINE_BYTES))
+        self.limit = self._full_write
         self._drops = drops
         self._wake = wake
-        self._woken = False
 
     def put(self, item: Item) -> None:
-        """Append; past the limits as `crowded` says."""
-        if len(self.items) < self.soft:
+        """Append; at the limit as `crowded` says."""
+        if len(self.items) < self.limit:
             self.items.append(item)
         else:
             self.crowded(item)
 
     def crowded(self, item: Item) -> None:
-        """Append and wake the writer once, or drop and count when full.
+        """Append and wake the writer, or drop and count when full.
 
         Nothing when the queue has no capacity any more: there is no file to say it in.
         """
         if len(self.items) < self.capacity:
             self.items.append(item)
-            if not self._woken:
-                self._woken = True
-                self._wake()
+            self.limit = self.capacity
+            self._wake()
         elif self.capacity:
             what, name = kind_and_name(item)
             self._drops.add(what, "queue full", 1, {name: 1} if name else None)
@@ -94,13 +96,13 @@ class RecordQueue:
 
     def take(self, most: int) -> list[Item]:
         """Up to `most` of the oldest."""
-        self._woken = False
+        self.limit = min(self._full_write, self.capacity)
         pop = self.items.popleft
         return [pop() for _ in range(min(most, len(self.items)))]
 
     def close(self, reason: str) -> None:
         """Nobody comes for the items any more: drop and count them, take no others."""
-        self.capacity = self.soft = 0
+        self.capacity = self.limit = 0
         lost: Counter[tuple[str, str]] = Counter()
         while self.items:
             lost[kind_and_name(self.items.popleft())] += 1
@@ -109,13 +111,18 @@ class RecordQueue:
 
     def abandon(self) -> None:
         """Take nothing more, count nothing: records are switched off, or this is a forked child."""
-        self.capacity = self.soft = 0
+        self.capacity = self.limit = 0
         self.items.clear()
+
+
+def line_kind_and_name(line: msgspec.Struct) -> tuple[str, str]:
+    """`kind_and_name` of a line."""
+    kind = str(line.__struct_config__.tag)
+    return kind, getattr(line, "name", "") if kind in _NAMED else ""
 
 
 def kind_and_name(item: Item) -> tuple[str, str]:
     """What a `Drop` line says of it; the name is empty for what is no phase or mark."""
     if isinstance(item, tuple):
-        return ("mark" if item[1] is None else "phase"), item[0]
-    name = item.name if isinstance(item, (schema.Phase, schema.Open, schema.Mark)) else ""
-    return str(item.__struct_config__.tag), name
+        return ("mark" if item[1] is None else "phase"), str(item[0])
+    return line_kind_and_name(item)

@@ -18,6 +18,7 @@ from slime_profiler_plugin.identity import ProcessIdentity, resolve
 from slime_profiler_plugin.layout import RunPaths
 
 from ._context import RolloutContext, ThreadState
+from ._devices import DeviceBrackets, open_brackets
 from ._drops import Drops
 from ._guard import Guard
 from ._hot import HotPath
@@ -74,6 +75,7 @@ class Recorder:
             guard,
             nvtx=guard.call("nvtx", open_nvtx) if outputs.nvtx else None,
             record_function_gated=outputs.record_function_gated if outputs.record_function else None,
+            make_brackets=self._make_brackets if outputs.device_events and outputs.records else None,
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
@@ -92,6 +94,7 @@ class Recorder:
         rollout: schema.Rollout = self._hot.current_rollout()
         with self._guard("rollout"):
             rollout = check_rollout(rollout_id)
+        self._hot.has_scopes = True
         return RolloutContext(rollout)
 
     def set_rollout(self, rollout_id: object, /) -> None:
@@ -144,7 +147,6 @@ class Recorder:
             return
         if self._windows is not None:
             self._guard.call("windows", self._windows.close)
-        self._outputs.close()
         self._end(reason)
         with self._guard("signals"):
             self._sigterm.remove()
@@ -164,8 +166,12 @@ class Recorder:
             return
         self._closed = True
         _recording.discard(self)
+        self._outputs.close()
         self._writer.close(reason, CLOSE_TIMEOUT_S)
         self._writer.queue.close("after the end")
+
+    def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
+        return open_brackets(self._part, self._writer.queue.put)
 
     def _open_windows(self) -> None:
         """At the first rollout: role and rank are known by then."""

@@ -118,6 +118,8 @@ class Window:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+            # Newer versions of torch write to a temporary file of their own, and leave it when they fail.
+            temporary.with_name(temporary.name + ".tmp").unlink(missing_ok=True)
         return size
 
     def close(self) -> None:
@@ -189,9 +191,9 @@ def _size_of_whole_trace(path: Path) -> int:
             file.seek(max(0, size - _TAIL_BYTES))
             tail = file.read()
     except FileNotFoundError:
-        raise WindowError(f"torch wrote no trace into {path.parent}") from None
+        raise WindowError("torch wrote no file: is the disk full?") from None
     if b'"traceName"' not in tail or not tail.rstrip().endswith(b"}"):
-        raise WindowError(f"the trace was not written whole into {path.parent}: is the disk full?")
+        raise WindowError("the file is not whole: is the disk full?")
     return size
 
 

@@ -45,6 +45,9 @@ _JSON_PER_MEMORY_DEVICE: Final = 6.0
 _CLOSE_S: Final = 20.0
 
 
+_CUT: Final = "window cut short at max_bytes"
+
+
 class WindowsContext(Protocol):
     """What the recorder hands to this part."""
 
@@ -121,7 +124,8 @@ class ProfilerWindows:
         if self._given_up:
             return
         if self._window is not None and not self._window.on_its_thread():
-            self._report("window goes on: it was begun on another thread, and only that one can end it")
+            reason = "window goes on: it was begun on another thread, and only that one can end it"
+            self._report(reason, reason)
             return
         action = self._schedule(self._step)
         self._last = action == self._action.RECORD_AND_SAVE
@@ -131,7 +135,7 @@ class ProfilerWindows:
         try:
             self._go_on(action == self._action.WARMUP, rollout)
         except (RuntimeError, OSError) as error:
-            self._lose(f"window not recorded: {error}")
+            self._lose("window not recorded", error)
 
     def export(self) -> None:
         """Write a window whose last rollout this is, or that was cut; nothing otherwise."""
@@ -160,9 +164,9 @@ class ProfilerWindows:
             with self._phase("profiler_export", cut=reason):
                 window.stop(cut=reason)
         except (RuntimeError, OSError) as error:
-            self._lose(f"window lost while it was cut: {error}")
+            self._lose("window lost while it was cut", error)
         else:
-            self._report(f"window cut short: {reason}")
+            self._report(_CUT, f"{_CUT}: {reason}")
 
     def close(self) -> None:
         """The process ends: write an open window, finish compressing, within a bounded time."""
@@ -173,6 +177,14 @@ class ProfilerWindows:
         self._given_up = True
         if not self._compressor.close(_CLOSE_S):
             self._count_loss(f"a trace stays uncompressed: not done after {_CLOSE_S:.0f} s")
+
+    def abandon(self, reason: str) -> None:
+        """Count an open window as lost and write nothing: for an end that leaves no time."""
+        window, self._window = self._window, None
+        self._given_up = True
+        self.check_at_ns = _NEVER
+        if window is not None and window.rollouts:
+            self._count_loss(f"window not written: {reason}")
 
     def _go_on(self, warm_up: bool, rollout: int) -> None:
         window = self._window
@@ -211,7 +223,7 @@ class ProfilerWindows:
                 path = final.with_suffix("")  # the name of a whole file that is not compressed yet
                 size = window.write(path)
         except (RuntimeError, OSError) as error:
-            self._lose(f"window not written: {error}")
+            self._lose("window not written", error)
             return
         seconds = (time.monotonic_ns() - started) / 1e9
         self._bytes_per_s = size * 1e9 / max(1, window.stop_ns - window.start_ns)
@@ -219,10 +231,11 @@ class ProfilerWindows:
         self._close_window()
         if seconds > self._settings.max_export_s:
             self._given_up = True
-            self._report(
+            reason = (
                 f"export took {seconds:.1f} s, max_export_s is {self._settings.max_export_s:g}: "
                 "no more windows in this process"
             )
+            self._report(reason, reason)
 
     def _close_window(self) -> None:
         """Done with the window, and with its cycle if that goes on."""
@@ -232,19 +245,21 @@ class ProfilerWindows:
         if window is not None:
             window.close()
 
-    def _lose(self, reason: str) -> None:
-        self._report(reason)
+    def _lose(self, what: str, error: OSError | RuntimeError) -> None:
+        # The reason that is counted names no path: the same failure is the same reason.
+        brief = (error.strerror or type(error).__name__) if isinstance(error, OSError) else error
+        self._report(f"{what}: {brief}", f"{what}: {error}")
         try:
             self._close_window()
-        except (RuntimeError, OSError) as error:
-            self._count_loss(f"window not closed: {error}")
+        except (RuntimeError, OSError) as another:
+            self._count_loss(f"window not closed: {another}")
 
-    def _report(self, reason: str) -> None:
+    def _report(self, reason: str, details: str) -> None:
         self._count_loss(reason)
         if not self._warned:
             self._warned = True
             _log.warning(
-                "slime_profiler_plugin: profiler %s (told once; the record file counts them all)", reason
+                "slime_profiler_plugin: profiler %s (told once; the record file counts them all)", details
             )
 
     def _count_loss(self, reason: str) -> None:

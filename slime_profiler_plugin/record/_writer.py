@@ -19,20 +19,18 @@ import msgspec
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import read_pair
 from slime_profiler_plugin.config import Records
-from slime_profiler_plugin.phases import find_definition
 
 from ._budget import Budget
+from ._convert import UNFIT, Converter
 from ._drops import Drops
 from ._files import SegmentedFile
 from ._guard import FAILURE, Guard, warn
-from ._lines import open_line, phase_or_mark
-from ._queue import Item, Record, RecordQueue, kind_and_name
+from ._lines import AnyLine, PlainPhase, open_line
+from ._queue import Item, Record, RecordQueue, line_kind_and_name
 
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
 _OPEN_AFTER_NS: Final = 1_000_000_000
-#: Phases of muted names whose brackets may still come.
-_MOST_MUTED_IDS: Final = 50_000
 
 
 class _Request(NamedTuple):
@@ -66,18 +64,16 @@ class Writer:
         self._open_phases = open_phases
         self._failed = failed
         self._file = SegmentedFile(path_of)
-        self._budget = Budget(settings.budget_bytes)
+        self._converter = Converter(Budget(settings.budget_bytes), drops)
         self._counts: Counter[str] = Counter()
         self._warned = False
         # What the current segment has to say before other lines, or has said.
         self._header_written = False
-        self._defined: set[str] = set()
         self._threads: dict[int, schema.Thread] = {}
         self._again: list[schema.Line] = []
         self._opens_written: set[int] = set()
-        self._muted_ids: dict[int, None] = {}
         # Encoded and not yet written.
-        self._lines: list[schema.Line] = []
+        self._lines: list[AnyLine] = []
         self._chunks: list[bytes] = []
         self._bytes = 0
         self._thread = threading.Thread(target=self._run, name="slime_profiler_writer", daemon=True)
@@ -143,15 +139,13 @@ class Writer:
         if self._file.is_open or waiting or opens:
             self._ready()
             self._add(opens)
-            muted: Counter[tuple[str, str]] = Counter()
             while waiting > 0:
                 items = self.queue.take(min(waiting, _BATCH))
                 waiting -= _BATCH
-                self._add(self._to_lines(items, muted))
+                self._add(self._convert(items))
                 if self._bytes >= self._settings.flush_bytes:
                     self._write()
-            for (what, name), count in muted.items():
-                self._drops.add(what, "budget", count, {name: count})
+            self._converter.count_muted()
             self._add(self._drops.take())
             self._add([schema.Clock(**read_pair()._asdict())])
             self._write()
@@ -178,46 +172,19 @@ class Writer:
         self._opens_written |= new.keys()
         return [open_line(record, now) for record in new.values()]
 
-    def _to_lines(self, items: list[Item], muted: Counter[tuple[str, str]]) -> list[schema.Line]:
-        lines: list[schema.Line] = []
+    def _convert(self, items: list[Item]) -> list[AnyLine]:
         for item in items:
-            if isinstance(item, tuple):
-                record = Record._make(item)
-                if self._budget.admits(record.name, record.end_ns - record.start_ns):
-                    self._define(record.name, lines)
-                    lines.append(phase_or_mark(record))
-                else:
-                    muted[kind_and_name(item)] += 1
-                    if record.id is not None:
-                        self._remember_muted(record.id)
-            elif isinstance(item, schema.Device) and item.id in self._muted_ids:
-                del self._muted_ids[item.id]
-                muted["device", ""] += 1
-            else:
+            if isinstance(item, (schema.Thread, schema.Identity)):
                 self._note(item)
-                lines.append(item)
-        return lines
+        return self._converter.to_lines(items)
 
-    def _define(self, name: str, lines: list[schema.Line]) -> None:
-        if name in self._defined:
-            return
-        self._defined.add(name)
-        definition = find_definition(name)
-        if definition is not None:
-            lines.append(schema.PhaseDef(**definition._asdict()))
-
-    def _note(self, line: schema.Line) -> None:
+    def _note(self, line: schema.Thread | schema.Identity) -> None:
         """Remember what later segments have to repeat."""
         if isinstance(line, schema.Thread):
             self._threads[line.tid] = line
-        elif isinstance(line, schema.Identity):
+        else:
             for field in ("role", "rank", "ranks", "world_size", "engine"):
                 setattr(self._process, field, getattr(line, field))
-
-    def _remember_muted(self, phase_id: int) -> None:
-        if len(self._muted_ids) >= _MOST_MUTED_IDS:
-            del self._muted_ids[next(iter(self._muted_ids))]
-        self._muted_ids[phase_id] = None
 
     def _ready(self) -> None:
         """Open the segment if need be, and begin it if it has no first line yet."""
@@ -230,7 +197,7 @@ class Writer:
             self._header_written = False
         if not self._header_written:
             self._header_written = True
-            self._defined.clear()
+            self._converter.begin_segment()
             self._again.clear()
             self._process.segment = self._file.segment
             threads = [t for t in self._threads.values() if Path(f"/proc/self/task/{t.tid}").exists()]
@@ -239,19 +206,19 @@ class Writer:
         again, self._again = self._again, []
         self._add(again)
 
-    def _add(self, lines: Sequence[schema.Line]) -> None:
+    def _add(self, lines: Sequence[AnyLine]) -> None:
         """Encode, for the next `_write`. A line that cannot be encoded is dropped and counted."""
         if not lines:
             return
         try:
-            chunk = schema.encode_lines(list(lines))
+            chunk = schema.encode_lines(lines)  # type: ignore[arg-type]  # PlainPhase is a phase line
         except FAILURE:
             if len(lines) > 1:
                 for line in lines:
                     self._add([line])
             else:
-                what, name = kind_and_name(lines[0])
-                self._drops.add(what, "cannot be encoded", 1, {name: 1} if name else None)
+                what, name = line_kind_and_name(lines[0])
+                self._drops.add(what, UNFIT, 1, {name: 1} if name else None)
             return
         self._lines += lines
         self._chunks.append(chunk)
@@ -267,13 +234,15 @@ class Writer:
             self._lose(lines, "no record file")
             return
         kept, error = self._file.append(data)
-        self._counts.update(str(line.__struct_config__.tag) for line in lines[:kept])
+        types: Counter[type[msgspec.Struct]] = Counter(map(type, lines[:kept]))
+        for line_type, count in types.items():
+            self._counts[str(line_type.__struct_config__.tag)] += count
         if error is not None:
             self._trouble(error)
             self._lose(lines[kept:], f"write failed: {error.strerror}")
         if self._file.size >= self._settings.segment_bytes:
             self._rotate()
-        self._budget.spent(self._file.total_bytes)
+        self._converter.budget.spent(self._file.total_bytes)
 
     def _rotate(self) -> None:
         try:
@@ -282,7 +251,7 @@ class Writer:
             self._trouble(error)
         self._ready()
 
-    def _lose(self, lines: list[schema.Line], reason: str) -> None:
+    def _lose(self, lines: list[AnyLine], reason: str) -> None:
         """`lines` are not in the file: say them again where others depend on them, else count."""
         lost: Counter[tuple[str, str]] = Counter()
         for line in lines:
@@ -291,13 +260,13 @@ class Writer:
             elif isinstance(line, (schema.Thread, schema.Identity)):
                 self._again.append(line)
             elif isinstance(line, schema.PhaseDef):
-                self._defined.discard(line.name)
+                self._converter.undefine(line.name)
             elif isinstance(line, schema.Open):
                 self._opens_written.discard(line.id)
             elif isinstance(line, schema.Drop):
                 self._drops.put_back([line])
-            elif isinstance(line, (schema.Phase, schema.Mark, schema.Device)):
-                lost[kind_and_name(line)] += 1
+            elif isinstance(line, (PlainPhase, schema.Phase, schema.Mark, schema.Device)):
+                lost[line_kind_and_name(line)] += 1
         for (what, name), count in lost.items():
             self._drops.add(what, reason, count, {name: count} if name else None)
 

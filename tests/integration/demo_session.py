@@ -101,7 +101,8 @@ def job_end(environment: dict[str, str], address: str) -> dict[str, Any]:
         arguments, env={**os.environ, **environment}, capture_output=True, text=True, check=True, timeout=90
     )
     told = json.loads(done.stdout.splitlines()[-1])
-    wait_until_gone([p for p in list_descendants(os.getpid()) if p.pid == told.pop("pid")], 30)
+    pid = told.pop("pid")
+    wait_until_gone([p for p in list_descendants(os.getpid()) if p.pid == pid], 30)
     return told
 
 
@@ -109,7 +110,7 @@ def run_job(address: str) -> None:
     import ray
 
     ray.init(address=address, log_to_driver=False)
-    actor = start_ticker({})
+    actor = start_ticker({n: v for n, v in os.environ.items() if n.startswith("SLIME_")})
     _, pid = ray.get(actor.about.remote())
     ends = tick_for(actor, TICKING_S)
     sys.stdout.write(json.dumps({"pid": pid, "ends": ends, "ended_ns": time.monotonic_ns()}) + "\n")

@@ -167,7 +167,8 @@ def test_a_trainer_that_loses_the_others_still_ends_its_record(tmp_path):
         running.trainers[1].kill()
         running.trainers[0].join()
         assert running.trainers[0].exitcode == 1
-    (survivor, victim) = of_role(read_run([folder]), "actor")
-    assert victim.end is None
+    # Who is killed within its first period may have written nothing yet.
+    survivor, *victims = of_role(read_run([folder]), "actor")
+    assert [v.end for v in victims] in ([], [None])
     assert survivor.end is not None
     assert any(p.error for p in survivor.phases())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -10,27 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from recordings import read_file
 
+from slime_profiler_plugin import schema
 from slime_profiler_plugin.identity import RUN_ID_VARIABLE, read_attempt, read_run
 
 pytest.importorskip("torch", reason="torchrun comes with torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = 4
-#: One rank: says who it is, and takes its record file for itself. Fails once if it is told to.
+#: One rank, recording one phase. Fails at its first start if it is told to.
 WORKER = """
-import json, os, sys
-from pathlib import Path
-from slime_profiler_plugin.identity import resolve
-from slime_profiler_plugin.layout import RunPaths
+import os, sys
+from slime_profiler_plugin import timeline
 
-out = Path(sys.argv[1])
-me = resolve(os.environ, {"role": "actor"}, out)
-file = RunPaths(out, me.run_id).record_file(me.host, me.pid, me.start_unix_ns)
-file.parent.mkdir(parents=True, exist_ok=True)
-told = {name: getattr(me, name) for name in ("run_id", "attempt", "rank", "world_size", "incarnation")}
-with file.open("x") as record:
-    record.write(json.dumps(told))
+assert timeline.start({"out": sys.argv[1], "outputs": {"nvtx": False}}, role="actor")
+with timeline.phase("train_step"):
+    pass
+timeline.stop()
 assert not {"torch", "ray", "nvtx"} & set(sys.modules)
 restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
 if "--fail-first" in sys.argv and restart == "0" and os.environ["RANK"] == "1":
@@ -69,19 +65,26 @@ def run_folders(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "runs").iterdir())
 
 
-def told_by(run: Path) -> list[dict[str, object]]:
-    files = sorted(run.glob("records/*/*.jsonl"))
-    told = [json.loads(file.read_text()) for file in files]
-    assert [one["incarnation"] for one in told] == [file.stem for file in files]
-    return told
+def processes_of(run: Path) -> list[schema.Process]:
+    """Who wrote the record files: each file by one process, with its own phase and nobody else's."""
+    processes = []
+    for file in sorted(run.glob("records/*/*.jsonl")):
+        lines = read_file(file)
+        process = lines[0]
+        assert process.incarnation == file.stem
+        assert sum(isinstance(line, schema.Process) for line in lines) == 1
+        assert sum(isinstance(line, schema.Phase) for line in lines) == 1
+        assert isinstance(lines[-1], schema.End)
+        processes.append(process)
+    return processes
 
 
 def test_four_ranks_without_a_driver_are_one_run(tmp_path: Path) -> None:
     torchrun(tmp_path)
     (run,) = run_folders(tmp_path)
-    told = told_by(run)
-    assert sorted(one["rank"] for one in told) == [0, 1, 2, 3]  # type: ignore[type-var]
-    assert {(one["run_id"], one["attempt"], one["world_size"]) for one in told} == {(run.name, 0, RANKS)}
+    told = processes_of(run)
+    assert sorted(one.rank for one in told) == [0, 1, 2, 3]
+    assert {(one.run_id, one.attempt, one.world_size) for one in told} == {(run.name, 0, RANKS)}
     assert read_run(run / "run.json").origin == "torchelastic"
     assert [file.name for file in run.glob("attempt-*.json")] == ["attempt-000.json"]
 
@@ -91,9 +94,9 @@ def test_one_run_id_started_twice_is_two_attempts(tmp_path: Path) -> None:
         torchrun(tmp_path, environ={RUN_ID_VARIABLE: "nightly"})
     (run,) = run_folders(tmp_path)
     assert run.name == "nightly"
-    told = told_by(run)
+    told = processes_of(run)
     expected = [(attempt, rank) for attempt in (0, 1) for rank in range(RANKS)]
-    assert sorted((one["attempt"], one["rank"]) for one in told) == expected
+    assert sorted((one.attempt, one.rank) for one in told) == expected
     launches = {read_attempt(file).launch for file in run.glob("attempt-*.json")}
     assert len(launches) == 2
 
@@ -102,16 +105,16 @@ def test_two_unrelated_jobs_are_two_runs(tmp_path: Path) -> None:
     for _ in range(2):
         torchrun(tmp_path)
     first, second = run_folders(tmp_path)
-    assert len(told_by(first)) == len(told_by(second)) == RANKS
+    assert len(processes_of(first)) == len(processes_of(second)) == RANKS
 
 
 def test_a_restart_within_an_attempt_adds_incarnations(tmp_path: Path) -> None:
     torchrun(tmp_path, "--fail-first", options=("--max-restarts=1",))
     (run,) = run_folders(tmp_path)
-    told = told_by(run)
-    assert {one["attempt"] for one in told} == {0}
-    assert [one["rank"] for one in told].count(1) == 2
-    assert len({one["incarnation"] for one in told}) == len(told)
+    told = processes_of(run)
+    assert {one.attempt for one in told} == {0}
+    assert [one.rank for one in told].count(1) == 2
+    assert len({one.incarnation for one in told}) == len(told)
 
 
 def test_ranks_behind_a_shell_still_share_their_run(tmp_path: Path) -> None:
@@ -119,4 +122,4 @@ def test_ranks_behind_a_shell_still_share_their_run(tmp_path: Path) -> None:
     shell.write_text(f'{sys.executable} "$@"\nexit $?\n')
     torchrun(tmp_path, options=("--no-python", "bash", str(shell)))
     (run,) = run_folders(tmp_path)
-    assert len(told_by(run)) == RANKS
+    assert len(processes_of(run)) == RANKS

@@ -80,7 +80,7 @@ def test_metadata_names_version_license_and_command(wheel):
     assert any(name.endswith("LICENSE") for name in texts)
 
 
-def test_installed_packages_import_outside_the_checkout(wheel, tmp_path):
+def test_installed_wheel_works_outside_the_checkout(wheel, tmp_path):
     environment = Environment(tmp_path / "venv")
     environment.pip("install", "--no-deps", wheel)
     environment.borrow_dependencies()
@@ -92,6 +92,11 @@ def test_installed_packages_import_outside_the_checkout(wheel, tmp_path):
     )
     for line in where.splitlines():
         assert Path(line).is_relative_to(environment.folder), line
+    command = environment.folder / "bin" / "slime-profiler"
+    assert run(command, "--version", cwd=tmp_path).split()[-1] == slime_profiler_plugin.__version__
+    shown = run(command, "config", "list", cwd=tmp_path)
+    for config in (ROOT / "configs").glob("*.yaml"):
+        assert config.stem in shown
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,9 @@ def test_counts_and_times_by_role_and_rank(run):
 
 
 def test_engine_phases_count_to_the_rollout_of_their_sync(run):
-    received = Cell(3, 3 * 11_500_000)
     for rollout in ("initial", 0, 1):
         cells = {row.phase: row.cells for row in phase_table(run, rollout).rows}
-        assert cells["engine_receive"][-2:] == (received, received)
+        assert cells["engine_load"][-2:] == (Cell(3, 3 * MS), Cell(3, 3 * MS))
 
 
 def test_children_follow_their_parent(run):

@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from slime_profiler_plugin.cli import main
+from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.testing import write_synthetic_run
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMEWORKS = ("torch", "ray", "nvtx", "sglang", "megatron", "slime")
@@ -105,6 +110,36 @@ def test_off_opens_no_file_starts_no_thread_and_imports_nothing(absent, switch, 
     assert not _frameworks(modules)
     assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
     assert list(tmp_path.iterdir()) == []
+
+
+def _verbs(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    inner = command.commands if isinstance(command, click.Group) else {}
+    return [path, *(verb for name, child in inner.items() for verb in _verbs(child, (*path, name)))]
+
+
+@pytest.mark.parametrize("verb", _verbs(main), ids=lambda verb: "-".join(verb) or "none")
+def test_help_of_every_verb_loads_no_framework(verb):
+    code = f"from slime_profiler_plugin.cli import main\nmain({[*verb, '--help']}, standalone_mode=False)"
+    modules = _modules_after(code, absent=True)
+    assert not _frameworks(modules)
+    parts = {name.split(".")[1] for name in modules if "." in name}
+    assert not parts & {"record", "merge", "demo", "analyze"}
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_merge_loads_no_framework_and_no_recorder(absent, tmp_path):
+    run = write_synthetic_run(tmp_path)
+    code = f"""
+from slime_profiler_plugin.cli import main
+try:
+    main(["merge", {str(run.folder)!r}, "--rollout", "all"])
+except SystemExit as end:
+    assert end.code == 0, end.code
+"""
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+    assert len(list(RunPaths.at(run.folder).merged.iterdir())) == 3
 
 
 @pytest.mark.parametrize("package", ["slime_tb_plugin", "slime_profiler_configs"])

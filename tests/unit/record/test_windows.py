@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import logging
+import resource
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -206,6 +207,20 @@ def test_an_open_window_is_written_at_the_end(make: Make) -> None:
     assert len(traces(context)) == 1
 
 
+def test_an_end_without_time_counts_the_open_window(make: Make) -> None:
+    windows, context = make()
+    windows.on_rollout(0)
+    window = windows._window
+    assert window is not None
+    windows.abandon("SIGTERM")
+    assert context.dropped == [("trace", "window not written: SIGTERM")]
+    windows.on_rollout(1)
+    windows.close()
+    assert len(context.dropped) == 1
+    assert traces(context) == {}
+    window.close()  # what would run on until the process ends must not do so for other tests
+
+
 def test_a_window_that_never_began_leaves_nothing(make: Make) -> None:
     windows, context = make(Schedule(warmup=2))
     windows.on_rollout(0)
@@ -242,10 +257,10 @@ def test_a_window_is_cut_when_it_grows_too_large(
     assert cut["slime_profiler_window"]["cut"].endswith("max_bytes is 1.0 MB")
     assert whole["slime_profiler_rollouts"] == [2, 3]
     assert whole["slime_profiler_window"]["cut"] is None
-    ((what, reason),) = context.dropped
-    assert what == "trace"
-    assert reason.startswith("window cut short: about 1.2 MB of JSON")
-    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert context.dropped == [("trace", "window cut short at max_bytes")]
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert "window cut short at max_bytes: about 1.2 MB of JSON" in warning.getMessage()
 
 
 def test_the_second_window_is_cut_by_the_rate_of_the_first(make: Make) -> None:
@@ -286,9 +301,9 @@ def fail_export(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> Non
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (OSError(28, "No space left on device"), "window not written: [Errno 28] No space left on device"),
+        (OSError(28, "No space left on device"), "window not written: No space left on device"),
         (RuntimeError("Trace is already saved."), "window not written: Trace is already saved."),
-        (None, "window not written: the trace was not written whole"),
+        (None, "window not written: the file is not whole: is the disk full?"),
     ],
 )
 def test_a_failed_export_is_counted_and_leaves_no_file(
@@ -306,9 +321,27 @@ def test_a_failed_export_is_counted_and_leaves_no_file(
     run_rollouts(windows, range(2, 3))
     windows.close()
     assert list(traces(context)) == ["rollout_000002/actor-3"]
-    assert [what for what, _ in context.dropped] == ["trace", "trace"]
-    assert all(text.startswith(reason) for _, text in context.dropped)
+    assert context.dropped == [("trace", reason)] * 2
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(make: Make) -> None:
+    windows, context = make(Schedule(repeat=0))
+    windows.on_rollout(0)
+    for _ in range(500):
+        train()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        windows.export()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    ((_, reason),) = context.dropped
+    assert reason.endswith("is the disk full?")
+    assert [p for p in context.paths.traces.rglob("*") if p.is_file()] == []
+    run_rollouts(windows, range(1, 2))
+    windows.close()
+    assert list(traces(context)) == ["rollout_000001/actor-3"]
 
 
 def test_a_folder_that_cannot_be_made(make: Make) -> None:
@@ -317,8 +350,7 @@ def test_a_folder_that_cannot_be_made(make: Make) -> None:
     context.paths.root.write_text("a file where the folder should be")
     run_rollouts(windows, range(1))
     windows.close()
-    ((_, reason),) = context.dropped
-    assert reason.startswith("window not written: ")
+    assert context.dropped == [("trace", "window not written: Not a directory")]
 
 
 def test_a_slow_export_is_the_last(make: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,49 @@
+"""What several folders of tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slime_profiler_plugin import timeline
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _timeline_off() -> Iterator[None]:
+    """No test leaves this process recording."""
+    yield
+    timeline.stop()
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `integration/demo_session.py` tells of one whole demo, run once for all tests.
+
+    Whoever uses it needs a timeout of 300 s.
+    """
+    pytest.importorskip("torch")
+    pytest.importorskip("ray")
+    script = ROOT / "tests" / "integration" / "demo_session.py"
+    paths = [str(ROOT), str(script.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("SLIME_", "RAY_"))}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path_factory.mktemp("demo"))],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
