@@ -22,7 +22,8 @@ class Damage(NamedTuple):
     """Something in `file` that could not be read as it should.
 
     `kind`: ``truncated`` (the end is missing), ``corrupt`` (bytes that are not what they should
-    be), ``refused`` (nothing of the file was used), ``differs`` (two copies that disagree).
+    be), ``refused`` (nothing of the file was used), ``missing``, ``differs`` (two copies that disagree),
+    ``replaced`` (bytes that were no text stand as U+FFFD).
     `lost` counts lines or events known to be lost.
     """
 

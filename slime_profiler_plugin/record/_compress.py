@@ -16,6 +16,8 @@ from isal import isal_zlib
 #: than a few hand-overs of the lock per block.
 _BLOCK_BYTES: Final = 8_000_000
 _LEVEL: Final = 1
+#: Time to finish the block in hand after giving up; a hanging file system gets no more.
+_LAST_BLOCK_S: Final = 1.0
 _GZIP_WINDOW: Final = 31
 
 
@@ -54,7 +56,7 @@ class Compressor:
         if not thread.is_alive():
             return True
         self._give_up.set()
-        thread.join(timeout_s)
+        thread.join(_LAST_BLOCK_S)
         return False
 
     def _run(self) -> None:

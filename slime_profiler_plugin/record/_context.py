@@ -17,7 +17,7 @@ import enum
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -62,24 +62,6 @@ class ThreadState:
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
         self.current: Node | None = None
-
-
-class PerThread(threading.local):
-    """`state` of the calling thread, made and announced when it is first read there."""
-
-    state: ThreadState
-
-    def __init__(self, announce: Callable[[ThreadState], None]) -> None:
-        self._announce = announce
-
-    def __getattr__(self, name: str) -> ThreadState:
-        # Called only while the thread has none. (`__init__` would run for the thread that
-        # makes the object at once, before it has recorded anything.)
-        if name != "state":
-            raise AttributeError(name)
-        self.state = state = ThreadState()
-        self._announce(state)
-        return state
 
 
 def task_number() -> int | None:

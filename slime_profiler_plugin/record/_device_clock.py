@@ -16,6 +16,8 @@ from ._device_pool import EventPool
 
 #: Nanoseconds between two anchors while there are brackets.
 PERIOD_NS: Final = 1_000_000_000
+#: The same when events run short.
+_SHORTEST_NS: Final = 50_000_000
 #: How often a fresh anchor is looked at before it is left for later: about a microsecond each.
 #: Doubled, up to the most, after each that was not reached by then.
 _LOOKS: Final = 16
@@ -37,6 +39,8 @@ _UNKNOWN_RATIO: Final = 600e-6
 _RESOLUTION_NS: Final = 1_000
 #: elapsed_time is a float32 of milliseconds: a relative rounding of half a unit in the 24th bit.
 _ROUNDING: Final = 2.0**-24
+#: A mark is measured a second time for more than this.
+_WORTH_MEASURING_NS: Final = 2 * _RESOLUTION_NS
 _NS_PER_MS: Final = 1e6
 
 
@@ -96,6 +100,11 @@ class DeviceClock:
     def due(self) -> bool:
         """Whether `anchor` has something to do."""
         return self._waiting is not None or self._now() >= self._next_ns
+
+    @property
+    def due_early(self) -> bool:
+        """The same when events run short: marks that wait for an anchor hold them."""
+        return self._now() >= self._next_ns - PERIOD_NS + _SHORTEST_NS
 
     def anchor(self) -> None:
         """Set an anchor; or look at the one that was set before and not reached.
@@ -165,11 +174,10 @@ class DeviceClock:
         left, right = self._anchors[index], self._anchors[index + 1]
         rest = right.device_gap_ns - at
         share = at / right.device_gap_ns
-        # Measured again from the nearer end, where less is rounded.
         near = min(at, rest)
         if near < at:
             error += 2 * right.device_gap_ns * _ROUNDING
-        if near > error:
+        if near > error > _WORTH_MEASURING_NS:  # from the nearer end, where less is rounded
             first, second = (left.event, event) if at <= rest else (event, right.event)
             near = first.elapsed_time(second) * _NS_PER_MS
             error = near * _ROUNDING + _RESOLUTION_NS
@@ -196,6 +204,11 @@ class DeviceClock:
             ratio, unsure = last.ratio, last.ratio_error + _WANDER
         error = 2 * measured * _ROUNDING + _RESOLUTION_NS
         return Placed(round(last.ns + at * ratio), math.ceil(last.uncertainty_ns + at * unsure + error))
+
+    @property
+    def held(self) -> int:
+        """Events that stand for anchors, the one that is waited for included."""
+        return len(self._anchors) + (self._waiting is not None)
 
     def forget_before(self, anchor: int) -> None:
         """Anchors that no mark needs go back to the pool; two stay, for their ratio."""

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from slime_profiler_plugin.schema import Device
 
-from ._device_clock import DeviceClock, Placed
-from ._device_layer import NO_DEVICE, DeviceEvent, DeviceLayer, DeviceStream, find_layer
-from ._device_pool import EventPool
+from ._device_layer import NO_DEVICE, DeviceLayer, DeviceStream, find_layer
+from ._device_marks import DeviceMarks, Mark
 from ._guard import FAILURE
 
 PART: Final = "device_events"
 #: Events per device that may be on their way: two for each bracket.
 CAP: Final = 20_000
-#: Marks looked at when a phase ends; each phase adds two. A few microseconds each.
-_PER_PHASE: Final = 8
 #: Another thread is in here for some ten microseconds; a signal handler's own thread forever.
 _PATIENCE_S: Final = 0.02
 _DROP: Final = "device"
@@ -49,44 +45,14 @@ class Part(Protocol):
         """Count a loss."""
 
 
-class _Mark:
-    """One end of a bracket, on its way. `begin` is set on the second end only."""
-
-    __slots__ = ("anchor", "begin", "event", "phase_id", "placed")
-
-    def __init__(self, event: DeviceEvent, anchor: int, begin: _Mark | None, phase_id: int) -> None:
-        self.event = event
-        self.anchor = anchor
-        self.begin = begin
-        self.phase_id = phase_id
-        self.placed: Placed | None = None
-
-
 class Handle:
     """A bracket whose phase is running."""
 
     __slots__ = ("begin", "stream")
 
-    def __init__(self, begin: _Mark, stream: DeviceStream) -> None:
+    def __init__(self, begin: Mark, stream: DeviceStream) -> None:
         self.begin = begin
         self.stream = stream
-
-
-class _Pending:
-    """The marks of one device that are on their way: in order on each stream."""
-
-    __slots__ = ("clock", "pool", "streams")
-
-    def __init__(self, clock: DeviceClock, pool: EventPool) -> None:
-        self.clock = clock
-        self.pool = pool
-        self.streams: dict[int, deque[_Mark]] = {}
-
-    def add(self, stream: DeviceStream, mark: _Mark) -> None:
-        marks = self.streams.get(stream.stream_id)
-        if marks is None:
-            marks = self.streams[stream.stream_id] = deque()
-        marks.append(mark)
 
 
 class DeviceBrackets:
@@ -114,13 +80,12 @@ class DeviceBrackets:
         self._lock = threading.Lock()
         self._layer: DeviceLayer | None = None
         self._off = False
-        self._devices: dict[int, _Pending] = {}
+        self._devices: dict[int, DeviceMarks] = {}
 
     @property
     def pending(self) -> int:
         """Marks that were recorded and are not placed yet."""
-        devices = list(self._devices.values())
-        return sum(len(marks) for device in devices for marks in list(device.streams.values()))
+        return sum(device.pending for device in list(self._devices.values()))
 
     def start(self) -> Handle | None:
         """Mark the begin of a phase. ``None``: no bracket, the phase's timing is ``host``."""
@@ -137,11 +102,18 @@ class DeviceBrackets:
             if stream is None or not self._enter():
                 return None
             try:
-                device = self._devices.get(stream.device_index) or self._add_device(layer, stream)
-                mark = self._record(layer, device, stream, None, -1)
+                index = stream.device_index
+                device = self._devices.get(index)
+                if device is None:
+                    device = DeviceMarks(layer, index, self._cap, self._now, self._emit)
+                    self._devices[index] = device
+                mark = device.record(stream)
             finally:
                 self._lock.release()
-            return None if mark is None else Handle(mark, stream)
+            if isinstance(mark, str):
+                self._part.drop(_DROP, mark)
+                return None
+            return Handle(mark, stream)
         except FAILURE as error:
             self._fail(error)
             return None
@@ -166,11 +138,15 @@ class DeviceBrackets:
             if not self._enter():
                 return
             try:
-                self._record(layer, self._devices[stream.device_index], stream, handle.begin, phase_id)
-                with layer.relaxed():
-                    self._collect(_PER_PHASE)
+                device = self._devices.get(stream.device_index)
+                if device is None:  # another thread has closed the brackets
+                    return
+                mark = device.record(stream, handle.begin, phase_id)
+                device.collect_some()
             finally:
                 self._lock.release()
+            if isinstance(mark, str):
+                self._part.drop(_DROP, mark)
         except FAILURE as error:
             self._fail(error)
 
@@ -203,39 +179,6 @@ class DeviceBrackets:
         self._part.drop(_DROP, "brackets were in use by a thread that did not go on")
         return False
 
-    def _add_device(self, layer: DeviceLayer, stream: DeviceStream) -> _Pending:
-        pool = EventPool(layer, self._cap)
-        clock = DeviceClock(layer, stream.device_index, pool, self._now)
-        device = self._devices[stream.device_index] = _Pending(clock, pool)
-        return device
-
-    def _record(
-        self, layer: DeviceLayer, device: _Pending, stream: DeviceStream, begin: _Mark | None, phase_id: int
-    ) -> _Mark | None:
-        if device.clock.due:  # before the mark: measured from a fresh anchor, its time is exact
-            with layer.relaxed():
-                device.clock.anchor()
-        if device.clock.last < 0:
-            self._part.drop(_DROP, "the device's clock was not known yet")
-            return None
-        made = device.pool.made
-        event = device.pool.take()
-        if event is None:
-            with layer.relaxed():
-                self._collect(_PER_PHASE)
-            event = device.pool.take()
-        if event is None:
-            self._part.drop(_DROP, "too many brackets on their way")
-            return None
-        if device.pool.made == made:
-            event.record(stream)
-        else:  # a backend makes the event at its first record: not clearly allowed in a capture
-            with layer.relaxed():
-                event.record(stream)
-        mark = _Mark(event, device.clock.last, begin, phase_id)
-        device.add(stream, mark)
-        return mark
-
     def _emit_reached(self) -> None:
         layer = self._layer
         if self._off or layer is None:
@@ -244,53 +187,12 @@ class DeviceBrackets:
             if layer.is_capturing() or not self._enter():
                 return
             try:
-                with layer.relaxed():
-                    for device in self._devices.values():
-                        device.clock.anchor()
-                    self._collect(2 * self._cap * len(self._devices), extrapolate=True)
+                for device in self._devices.values():
+                    device.collect_all()
             finally:
                 self._lock.release()
         except FAILURE as error:
             self._fail(error)
-
-    def _collect(self, most: int, *, extrapolate: bool = False) -> None:
-        """Place up to `most` marks."""
-        for index, device in self._devices.items():
-            for stream_id, marks in list(device.streams.items()):
-                while marks and most > 0:
-                    most -= 1
-                    if not self._place(device, index, stream_id, marks[0], extrapolate):
-                        break
-                    marks.popleft()
-                if not marks:
-                    del device.streams[stream_id]
-            oldest = (marks[0].anchor for marks in device.streams.values())
-            device.clock.forget_before(min(oldest, default=device.clock.last))
-
-    def _place(self, device: _Pending, index: int, stream_id: int, mark: _Mark, extrapolate: bool) -> bool:
-        """Whether `mark` is done: placed, its event back, its bracket emitted."""
-        if device.clock.last <= mark.anchor and not extrapolate:
-            return False  # no later anchor to place it by: not worth a query
-        if not mark.event.query():
-            return False
-        mark.placed = device.clock.place(mark.event, mark.anchor, extrapolate=extrapolate)
-        if mark.placed is None:
-            return False
-        device.pool.give(mark.event)
-        begin = mark.begin.placed if mark.begin is not None else None
-        if begin is not None:
-            self._emit(
-                Device(
-                    id=mark.phase_id,
-                    device_type=self._layer.device_type if self._layer else "",
-                    device_index=index,
-                    stream=stream_id,
-                    start_ns=begin.ns,
-                    dur_ns=max(0, mark.placed.ns - begin.ns),
-                    uncertainty_ns=max(begin.uncertainty_ns, mark.placed.uncertainty_ns),
-                )
-            )
-        return True
 
     def _fail(self, error: Exception) -> None:
         self._off = True
@@ -299,8 +201,7 @@ class DeviceBrackets:
 
     def _give_up(self, reason: str) -> None:
         devices, self._devices = self._devices, {}
-        queues = [marks for device in devices.values() for marks in device.streams.values()]
-        lost = sum(mark.begin is not None for marks in queues for mark in marks)
+        lost = sum(device.pending_brackets for device in devices.values())
         if lost:
             self._part.drop(_DROP, reason, lost)
 

@@ -118,6 +118,8 @@ class Window:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+            # Newer versions of torch write to a temporary file of their own, and leave it when they fail.
+            temporary.with_name(temporary.name + ".tmp").unlink(missing_ok=True)
         return size
 
     def close(self) -> None:

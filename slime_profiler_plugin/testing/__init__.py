@@ -1,4 +1,4 @@
-"""Public fixtures, each a stand-in that says what it stands in for: made-up run folders and devices."""
+"""Public fixtures: run folders made up for tests, and stand-ins that say what they stand in for."""
 
 from ._process_file import ProcessFile
 from ._synthetic import MS, SyntheticRun, write_synthetic_run

@@ -65,10 +65,8 @@ class Brackets:
         """Events made, and events that are neither free, nor pending, nor anchors: leaked."""
         made = leaked = 0
         for device in self.brackets._devices.values():
-            pending = sum(map(len, device.streams.values()))
-            anchors = len(device.clock._anchors) + (device.clock._waiting is not None)
             made += device.pool.made
-            leaked += device.pool.made - device.pool.free - pending - anchors
+            leaked += device.pool.made - device.pool.free - device.pending - device.clock.held
         return made, leaked
 
 

@@ -91,8 +91,7 @@ def test_the_pool_never_leaks_and_reuses() -> None:
     assert {line.id for line in bench.emitted} >= set(range(20_000))
     assert bench.device.reused_too_soon == 0
     (state,) = bench.brackets._devices.values()
-    on_their_way = bench.brackets.pending + len(state.clock._anchors)
-    assert state.pool.free == state.pool.made - on_their_way
+    assert state.pool.free == state.pool.made - state.pending - state.clock.held
 
 
 def test_the_work_of_one_phase_is_bounded() -> None:
@@ -200,6 +199,17 @@ def test_past_the_cap_new_brackets_are_dropped_and_the_old_ones_come() -> None:
     bench.phase(1_000, device.current, MS)
     bench.settle()
     assert 1_000 in {line.id for line in bench.emitted}
+
+
+def test_events_that_run_short_do_not_wait_for_the_second() -> None:
+    """500 brackets fit; in a second there are some 10,000, and each comes."""
+    bench = Bench(FakeDevice(), cap=1_000)
+    for number in range(30_000):
+        bench.phase(number, bench.device.current, 1_000, 90_000)
+    bench.settle()
+    dropped = bench.part.drops["too many brackets on their way"]
+    assert dropped < 30_000 * 0.1
+    assert sum(line.id >= 0 for line in bench.emitted) == 30_000 - dropped
 
 
 def test_suspend_takes_what_was_reached_and_keeps_the_rest() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +94,17 @@ def test_a_device_that_fails_costs_the_brackets_only(
     assert ("device_events", "FakeDeviceError: an illegal memory access was encountered") in reasons
     assert ("device", "brackets failed") in reasons
     assert [record.message.count("device_events is off") for record in caplog.records] == [1]
+
+
+def test_sigterm_loses_no_bracket_that_was_reached(
+    tmp_path: Path, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last second's marks wait for an anchor; the handler places them all the same."""
+    start(tmp_path)
+    train(device, 3)
+    recorder: Any = timeline._recorder
+    monkeypatch.setattr(os, "kill", lambda _pid, _signal: None)  # where this process would end
+    recorder._sigterm._handle(signal.SIGTERM, None)
+    got = read_recording(tmp_path)
+    assert got.end.reason == "SIGTERM"
+    assert {line.id for line in got.all(schema.Device)} == {phase.id for phase in got.phases}
