@@ -81,7 +81,7 @@ class Merged:
             for e in self.events
             if e["ph"] == "X" and (e["pid"], e["tid"]) == (flow["pid"], flow["tid"])
         ]
-        start, length, name, bucket = max(s for s in on_track if s[0] <= at < s[0] - s[1])
+        _, _, name, bucket = max(s for s in on_track if s[0] <= at < s[0] - s[1])
         return self.processes[flow["pid"]], name, bucket
 
     def assert_valid(self):
