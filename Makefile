@@ -14,12 +14,13 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full lint format types contracts bench lock install clean
+.PHONY: help demo test full gpu lint format types contracts bench lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
 	@echo "make test       the fast tests"
 	@echo "make full       all tests, the long ones too"
+	@echo "make gpu        what only a GPU can show; says so where there is none"
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
 	@echo "make lock       renew requirements/dev.txt"
@@ -43,6 +44,9 @@ test: $(READY)
 
 full: $(READY)
 	$(BIN)/python -m pytest -m "full or not full" $(ARGS)
+
+gpu: $(READY)
+	$(BIN)/python tests/gpu/run.py $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -48,30 +48,22 @@ class DemoError(RuntimeError):
 def own_cluster(cpus: int) -> Iterator[int]:
     """Start a cluster, connect to it, and end it and its folder however the block ends.
 
-    `cpus` is what Ray counts with, whatever the machine has; gives the GPUs that Ray found.
-    Another cluster is neither used nor disturbed, whatever ``RAY_ADDRESS`` says. Raises
-    `DemoError` when this process is connected to one already, or Ray does not start.
+    What its processes put into a temporary folder goes with it. Another cluster is neither
+    used nor disturbed, whatever ``RAY_ADDRESS`` says. `cpus` is what Ray counts with, whatever
+    the machine has; gives the GPUs that Ray found. Raises `DemoError` when this process is
+    connected to a cluster already, or Ray does not start.
     """
     base = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="spd", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
     before = list_descendants(os.getpid())
     try:
-        with changed_environment(_RAY_ENVIRONMENT, without=_LEFT_OUT), _kept_sigterm():
+        with changed_environment({**_RAY_ENVIRONMENT, "TMPDIR": folder}, without=_LEFT_OUT), _kept_sigterm():
             import ray
 
             if ray.is_initialized():
                 raise DemoError("this process is connected to a Ray cluster; the demo starts one of its own")
             try:
-                ray.init(
-                    address="local",
-                    num_cpus=cpus,
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    _node_ip_address=LOOPBACK,
-                    _temp_dir=folder,
-                )
+                _start_ray(cpus, folder)
                 list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
                 (node,) = list_nodes()
                 address = node["NodeManagerAddress"]
@@ -86,6 +78,24 @@ def own_cluster(cpus: int) -> Iterator[int]:
                 wait_until_gone(ours, _GONE_S)
     finally:
         shutil.rmtree(Path(folder), ignore_errors=True)
+
+
+def _start_ray(cpus: int, folder: str) -> None:
+    import ray
+
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=folder,
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        raise DemoError(f"Ray did not start: {error}") from error
 
 
 @contextmanager

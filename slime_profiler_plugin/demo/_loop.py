@@ -70,7 +70,7 @@ def run_loop(
             sync = actors.update_weights()
             with timeline.phase("weight_check", sync=sync.sync, weight_version=sync.weight_version):
                 after = actors.probe_engines()
-                proof = _prove(sync, model_bytes, before, after, actors.probe_trainers())
+                proof = prove(sync, model_bytes, before, after, actors.probe_trainers())
             before = after
             results.append(_result(rollout, reports, proof))
             done(results[-1])
@@ -92,13 +92,17 @@ def _result(rollout: int | str, reports: Sequence[TrainReport], proof: SyncProof
     )
 
 
-def _prove(
+def prove(
     sync: SyncReport,
     model_bytes: int,
     before: Sequence[Probe],
     after: Sequence[Probe],
     trainers: Sequence[Probe],
 ) -> SyncProof:
+    """Compare what all models say after a sync, and the engines with themselves `before` it.
+
+    Raises `DemoError` where the sync cannot have brought the source's weights to every engine.
+    """
     if sync.bytes != model_bytes:
         raise DemoError(f"sync {sync.sync} sent {sync.bytes} bytes of a model of {model_bytes}")
     wanted = trainers[0].tokens

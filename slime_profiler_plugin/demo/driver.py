@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import time
@@ -63,6 +64,7 @@ def run_demo(
     proved, `ConfigError` and `ValueError` for settings that cannot work.
     """
     started = time.monotonic()
+    _need_packages()
     settings = Settings(seed=seed, rollouts=rollouts, trainers=trainers, engines=engines)
     if engines < 1:
         raise ValueError(f"engines is {engines}: at least 1 is needed")
@@ -93,6 +95,12 @@ def run_demo(
         wall_s=time.monotonic() - started,
         peak_bytes=memory.peak_bytes,
     )
+
+
+def _need_packages() -> None:
+    missing = [name for name in ("torch", "ray") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DemoError(f"the demo needs {' and '.join(missing)}: pip install 'slime-profiler-plugin[demo]'")
 
 
 def shared_environment(out: Path, config: str) -> dict[str, str]:

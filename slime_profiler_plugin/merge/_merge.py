@@ -27,6 +27,7 @@ from ._writer import TraceWriter
 
 #: A step of the wall clock that is worth a warning.
 _NOTABLE_STEP_NS: Final = 1_000_000
+_PHASES: Final = "phases"
 
 
 def merge_run(
@@ -84,6 +85,8 @@ class _Shared:
             parts.append(alignment.basis)
         if self.endings[records.key] == ENDED_EARLY:
             parts.append(ENDED_EARLY)
+        if part == _PHASES and any(d.kind == "truncated" for d in records.damage):
+            parts.append("truncated")
         return DOT.join([*parts, part] if part else parts)
 
     def labels(self, records: ProcessRecords, rollouts: list[int | str]) -> str:
@@ -158,7 +161,7 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
         labels = shared.labels(records, wanted.rollouts)
         alignment = shared.clocks.of_process(records)
         recorded = RecordSource(
-            records, alignment, selection, shared.syncs, tracks, (shared.name(records, "phases"), labels)
+            records, alignment, selection, shared.syncs, tracks, (shared.name(records, _PHASES), labels)
         )
         survey(recorded)
         windows = shared.windows_of(records)
@@ -166,7 +169,7 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
             part = f"window {window.path.parent.name}" if len(windows) > 1 else None
             survey_window(window, records, shared.name(records, part), labels)
         if recorded.pid is None and _lived_in(records, shared.clocks, selection):
-            tracks.add_process(shared.name(records, "phases"), labels + DOT + "nothing in this rollout")
+            tracks.add_process(shared.name(records, _PHASES), labels + DOT + "nothing in this rollout")
     for window in shared.stray_windows():
         name, labels = _stray_name(shared.run, window, wanted.rollouts)
         survey_window(window, None, name, labels)

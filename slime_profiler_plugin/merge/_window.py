@@ -148,9 +148,11 @@ class WindowSource:
         by_process: dict[Hashable, list[TrackKey]] = defaultdict(list)
         for key in tracks:
             by_process[key[0]].append(key)
+        qualifiers = ["truncated"] if any(d.kind == "truncated" for d in self.damage) else []
         for process in sorted(by_process, key=self._names.process_order):
             part = self._names.part(process)
-            pid = self._tracks.add_process(f"{self._name}{DOT}{part}", self._labels)
+            name = DOT.join([self._name, *qualifiers, part])
+            pid = self._tracks.add_process(name, self._labels)
             self.pids[part] = pid
             for key in sorted(by_process[process], key=self._names.thread_order):
                 name = self._names.thread(key)

@@ -103,7 +103,9 @@ def read_events(path: Path, damage: list[Damage]) -> Iterator[list[TimedEvent]]:
     for position, reason in text.bad:
         damage.append(Damage(str(path), "corrupt", f"event at byte {position}: {reason}", None, 1))
     if text.replaced:
-        damage.append(Damage(str(path), "replaced", f"{text.replaced} bytes that are not UTF-8 were replaced"))
+        damage.append(
+            Damage(str(path), "replaced", f"{text.replaced} bytes that are not UTF-8 were replaced")
+        )
     if not text.closed and not any(d.file == str(path) and d.kind == "truncated" for d in damage):
         damage.append(Damage(str(path), "truncated", "the list of events has no end"))
     if not text.closed:

@@ -102,7 +102,7 @@ class Run:
 def is_run_folder(folder: Path) -> bool:
     """Whether `folder` looks like the folder of one run."""
     paths = layout.RunPaths.at(folder)
-    if paths.run_file.is_file() or paths.records.is_dir():
+    if paths.run_file.is_file() or paths.records.is_dir() or paths.traces.is_dir():
         return True
     return folder.is_dir() and any(layout.ATTEMPT_FILE.fullmatch(entry.name) for entry in folder.iterdir())
 
@@ -141,25 +141,31 @@ def _check_run_folder(folder: Path) -> None:
     runs = find_runs(folder)
     if runs:
         raise FolderOfRunsError(folder, runs)
-    raise ReadError(f"{folder} is no run folder: it has neither {layout.RUN_FILE} nor records/")
+    raise ReadError(f"{folder} is no run folder: it has no {layout.RUN_FILE}, records/ or traces/")
 
 
 def _run_id(folder: Path) -> str:
-    """What ``run.json`` says, else the first record file that can be read, else the folder's name."""
+    """What ``run.json`` says, else the first file that can be read, else the folder's name."""
     paths = layout.RunPaths.at(folder)
     try:
         content: Any = msgspec.json.decode(paths.run_file.read_bytes())
         return str(content["run_id"])
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
         pass
-    for path in sorted(paths.records.glob("*/*.jsonl*")):
-        try:
-            process = read_process_line(path)
-        except (LinesRefusedError, ReadError):
-            continue
-        if process is not None:
-            return process.run_id
-    return folder.name
+    sources = [*sorted(paths.records.glob("*/*.jsonl*")), *sorted(paths.traces.glob("*/*.pt.trace.json*"))]
+    return next(filter(None, map(_told_run_id, sources)), folder.name)
+
+
+def _told_run_id(path: Path) -> str | None:
+    """The run that a record file or a window says it belongs to."""
+    try:
+        if layout.TRACE_FILE.fullmatch(path.name):
+            told = read_header(path).identity.get("run_id")
+            return None if told is None else str(told)
+        process = read_process_line(path)
+    except (LinesRefusedError, TraceRefusedError, ReadError):
+        return None
+    return None if process is None else process.run_id
 
 
 def _attempt_numbers(folders: Iterable[Path]) -> set[int]:

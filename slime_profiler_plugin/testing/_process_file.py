@@ -22,7 +22,7 @@ class ProcessFile:
         *,
         pid: int,
         start_ns: int = 0,
-        epoch_ns: int = 1_700_000_000 * 10**9,
+        epoch_ns: int = 1_795_000_000 * 10**9,
         **process: Any,
     ) -> None:
         self.epoch_ns = epoch_ns

@@ -17,6 +17,8 @@ _TRAIN_NS: Final = 400 * MS
 _SYNC_NS: Final = 700 * MS
 _BUCKET_NS: Final = 20 * MS
 _BUCKET_BYTES: Final = 4096
+#: Unix time at which the made-up machine was started.
+_EPOCH_NS: Final = 1_794_995_000 * 1000 * MS
 
 
 class SyntheticRun(NamedTuple):
@@ -55,8 +57,7 @@ def write_synthetic_run(
     `engine_host_offset_ns` the engines run on another host, whose monotonic clock is ahead by so
     much and whose wall clock is right.
     """
-    epoch = 1_795_000_000 * 10**9 - start_ns
-    shared: dict[str, Any] = {"attempt": attempt, "epoch_ns": epoch, "start_ns": start_ns}
+    shared: dict[str, Any] = {"attempt": attempt, "epoch_ns": _EPOCH_NS, "start_ns": start_ns}
     driver = ProcessFile(run_id, pid=100, role="driver", **shared)
     ranks = [
         ProcessFile(
@@ -83,7 +84,7 @@ def write_synthetic_run(
             engine={"index": index},
             world_size=engines,
             attempt=attempt,
-            epoch_ns=epoch - offset,
+            epoch_ns=_EPOCH_NS - offset,
             start_ns=start_ns + offset,
             **remote,
         )
@@ -145,7 +146,7 @@ def _add_sync(
         sender.phase("bucket_send", begin, begin + 10 * MS, rollout=rollout, **key, **size)
         for server in servers:
             received = begin + offset
-            server.phase("engine_receive", received + 500_000, received + 11 * MS, **key, **size)
+            server.phase("engine_receive", received + 500_000, received + 12 * MS, **key, **size)
             server.phase("engine_load", received + 12 * MS, received + 13 * MS, **key, **size)
 
 

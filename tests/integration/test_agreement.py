@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from slime_profiler_plugin.merge import merge_run
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.merge import merge_run
 
 PHASES = 1000
 RUN_ID = "agreement"

@@ -69,7 +69,9 @@ class Merged:
             if event["ph"] in ("s", "f"):
                 assert event["ph"] not in flows[event["id"]]
                 flows[event["id"]][event["ph"]] = event
-        return sorted((self._enclosing(f["s"]), self._enclosing(f["f"])) for f in flows.values() if len(f) == 2)
+        return sorted(
+            (self._enclosing(f["s"]), self._enclosing(f["f"])) for f in flows.values() if len(f) == 2
+        )
 
     def _enclosing(self, flow):
         """The innermost slice that is open on the flow event's track at its time."""
@@ -79,7 +81,7 @@ class Merged:
             for e in self.events
             if e["ph"] == "X" and (e["pid"], e["tid"]) == (flow["pid"], flow["tid"])
         ]
-        start, length, name, bucket = max(s for s in on_track if s[0] <= at < s[0] - s[1])
+        _, _, name, bucket = max(s for s in on_track if s[0] <= at < s[0] - s[1])
         return self.processes[flow["pid"]], name, bucket
 
     def assert_valid(self):
@@ -109,5 +111,7 @@ def assert_nested(slices):
     for start, end in sorted(slices, key=lambda s: (s[0], -s[1])):
         while open_ends and open_ends[-1] <= start:
             open_ends.pop()
-        assert not open_ends or end <= open_ends[-1], f"{start}..{end} crosses one that ends at {open_ends[-1]}"
+        assert not open_ends or end <= open_ends[-1], (
+            f"{start}..{end} crosses one that ends at {open_ends[-1]}"
+        )
         open_ends.append(end)

@@ -36,7 +36,8 @@ def test_start_at_the_same_time_as_its_end_comes_first():
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(0, 50), st.sampled_from("stf"), st.integers(0, 3)), max_size=30), max_size=4
+        st.lists(st.tuples(st.integers(0, 50), st.sampled_from("stf"), st.integers(0, 3)), max_size=30),
+        max_size=4,
     )
 )
 def test_no_flow_joins_two_inputs_two_keys_or_two_starts(inputs):

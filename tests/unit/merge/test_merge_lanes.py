@@ -1,6 +1,7 @@
 """Rows for slices that would cross."""
 
 from collections import defaultdict
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,9 @@ from reading import assert_nested
 
 from slime_profiler_plugin.merge._lanes import assign_lanes, assign_rows
 
-slices = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 40)).map(lambda s: (s[0], s[0] + s[1])), max_size=60)
+slices = st.lists(
+    st.tuples(st.integers(0, 100), st.integers(0, 40)).map(lambda s: (s[0], s[0] + s[1])), max_size=60
+)
 
 
 def test_nested_and_adjacent_slices_stay_on_one_lane():
@@ -50,7 +53,7 @@ def test_rows_hold_one_interval_at_a_time_and_are_used_again(spans):
         by_row[row].append(span)
     for group in by_row.values():
         ordered = sorted(group)
-        assert all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in pairwise(ordered))
     most = max((sum(a <= t < b for a, b in spans) for t, _ in spans), default=0)
     zero = sum(a == b for a, b in spans)
     assert len(by_row) <= most + zero

@@ -1,0 +1,59 @@
+"""The writer: whole files or none."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import load, ns
+
+from slime_profiler_plugin.merge._ledger import ConservationError, Ledger
+from slime_profiler_plugin.merge._source import add_members, format_us, members
+from slime_profiler_plugin.merge._writer import TraceWriter
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+@pytest.mark.parametrize("events", [0, 1, 100_000])
+def test_file_appears_when_it_is_finished_and_is_strict_json(tmp_path, name, events):
+    path = tmp_path / "new" / name
+    with TraceWriter(path, {"a": 1}) as writer:
+        writer.write([b'{"n":%d}' % n for n in range(events)])
+        writer.write([])
+        assert not path.exists()
+        writer.finish({"z": "ä"})
+    assert load(path) == {"a": 1, "traceEvents": [{"n": n} for n in range(events)], "z": "ä"}
+    assert [p.name for p in path.parent.iterdir()] == [name]
+
+
+def test_file_that_was_not_finished_leaves_nothing_and_keeps_what_was_there(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("before")
+    with TraceWriter(path, {}) as writer:
+        writer.write([b"{}"])
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@given(st.integers(-(2**63), 2**63))
+def test_microseconds_are_exact(value):
+    text = format_us(value).decode()
+    assert ns(text.lstrip("-")) == abs(value)
+    assert text.startswith("-") == (value < 0)
+
+
+@given(
+    st.dictionaries(st.text(max_size=5).map(lambda k: "a" + k), st.integers(), max_size=3),
+    st.dictionaries(st.text(max_size=5).map(lambda k: "b" + k), st.integers(0, 9), min_size=1, max_size=3),
+    st.sampled_from([None, 2]),
+)
+def test_members_are_added_to_an_object_as_text(values, more, indent):
+    text = json.dumps(values, indent=indent).encode()
+    assert json.loads(add_members(text, members(more))) == values | more
+
+
+def test_ledger_that_does_not_add_up_says_where_and_by_how_much():
+    ledger = Ledger(source="actor rank 0", read=10, written=5, other_rollouts=2, described=1)
+    with pytest.raises(ConservationError, match="actor rank 0: 10 read, but 8 accounted for"):
+        ledger.check()
+    ledger.dropped["reason"] += 2
+    ledger.check()

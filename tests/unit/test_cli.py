@@ -1,0 +1,172 @@
+"""The command line, driven as a person would, its output read back."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from slime_profiler_plugin import __version__, cli
+from slime_profiler_plugin.testing import write_synthetic_run
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+
+
+def merged_names(folder):
+    return sorted(path.name for path in (folder / "merged").iterdir())
+
+
+def test_version_is_the_packages():
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"slime-profiler, version {__version__}\n")
+
+
+def test_merge_of_a_run_writes_its_latest_complete_rollout_and_says_what_it_did(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    result = run("merge", made.folder)
+    assert result.exit_code == 0
+    assert merged_names(made.folder) == ["rollout_000001.trace.json.gz"]
+    lines = result.output.splitlines()
+    assert lines[0] == "run synthetic, attempts 0"
+    assert "  actor: 2 of 2 ranks seen" in lines
+    total = sum(len(process.lines) for process in made.processes)
+    assert any(
+        f"rollout_000001.trace.json.gz: {total} read = 36 written + 55 of other" in line for line in lines
+    )
+    assert lines[-1] == "  6 arrows from bucket_send to engine_receive"
+
+
+@pytest.mark.parametrize(
+    ("rollout", "names"),
+    [
+        ("initial", ["initial.trace.json.gz"]),
+        ("0", ["rollout_000000.trace.json.gz"]),
+        ("0:2", ["rollout_000000-000001.trace.json.gz"]),
+        ("all", ["initial.trace.json.gz", "rollout_000000.trace.json.gz", "rollout_000001.trace.json.gz"]),
+    ],
+)
+def test_rollout_option(tmp_path, rollout, names):
+    made = write_synthetic_run(tmp_path)
+    assert run("merge", made.folder, "--rollout", rollout).exit_code == 0
+    assert merged_names(made.folder) == names
+
+
+def test_output_option(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    assert run("merge", made.folder, "-o", tmp_path / "x.json").exit_code == 0
+    assert json.loads((tmp_path / "x.json").read_text())["slime_profiler_merge"]["rollouts"] == [1]
+    assert run("merge", made.folder, "--rollout", "all", "-o", tmp_path / "many").exit_code == 0
+    assert len(list((tmp_path / "many").iterdir())) == 3
+
+
+def test_json_report(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    result = run("merge", made.folder, "--rollout", "all", "--json")
+    report = json.loads(result.output)
+    assert [output["rollouts"] for output in report["outputs"]] == [["initial"], [0], [1]]
+    assert {process["ending"] for process in report["processes"]} == {"ended"}
+
+
+def test_partial_run_exits_3_unless_allowed(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    path = next(made.folder.glob("records/*/201-*.jsonl"))
+    path.write_bytes(path.read_bytes()[:-5])
+    result = run("merge", made.folder)
+    assert result.exit_code == 3
+    assert f"truncated: {path}:" in result.output
+    assert run("merge", made.folder, "--allow-partial").exit_code == 0
+    path.unlink()
+    result = run("merge", made.folder)
+    assert result.exit_code == 3
+    assert "  actor: 1 of 2 ranks seen; missing 1" in result.output.splitlines()
+
+
+def test_files_that_are_no_source_are_listed_and_no_failure(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    (made.folder / "records" / "host0" / "notes.txt").write_text("hello")
+    result = run("merge", made.folder)
+    assert result.exit_code == 0
+    assert "1 files are no source" in result.output
+
+
+def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):
+    made = [write_synthetic_run(tmp_path, run_id=name) for name in ("b", "a")]
+    result = run("merge", tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert not any((run_.folder / "merged").exists() for run_ in made)
+    listed = json.loads(run("merge", tmp_path, "--json").stdout)
+    assert listed["runs"] == [str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["RUN", "--rollout", "7"], 1, "run synthetic has no rollout 7; it has initial, 0, 1"),
+        (["RUN", "--rollout", "5:2"], 2, "--rollout '5:2': allowed are"),
+        (["RUN", "--rollout", "all", "-o", "OUT/x.json"], 2, "3 rollouts do not fit one file"),
+        (["OUT/nothing"], 1, "nothing: no such folder"),
+        (["RUN", "-o", "RUN/run.json/x.json"], 1, "run.json: File exists"),
+    ],
+)
+def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, message):
+    made = write_synthetic_run(tmp_path)
+    result = run(
+        "merge", *(a.replace("RUN", str(made.folder)).replace("OUT", str(tmp_path)) for a in arguments)
+    )
+    assert result.exit_code == code
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("slime-profiler: ")
+    assert message in line
+    assert not (made.folder / "merged").exists()
+
+
+def test_no_run_is_a_usage_error():
+    assert run("merge").exit_code == 2
+    assert run("merge", "x", "--nonsense").exit_code == 2
+
+
+def test_shipped_configurations_are_listed_and_shown():
+    names = run("config", "list").output.split()
+    assert {"timeline", "kernels", "nsys", "everything"} <= set(names)
+    assert json.loads(run("config", "list", "--json").output) == names
+    shown = run("config", "show", "timeline")
+    assert shown.exit_code == 0
+    assert shown.output.startswith("#")
+    unknown = run("config", "show", "nonsense")
+    assert unknown.exit_code == 1
+    assert "nonsense" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    "verb", [[], ["merge"], ["config"], ["config", "list"], ["config", "show"], ["demo"]]
+)
+def test_help_needs_no_framework(verb):
+    program = (
+        "import sys\n"
+        "from slime_profiler_plugin import cli\n"
+        "try:\n"
+        f"    cli.main({[*verb, '--help']!r}, prog_name='slime-profiler')\n"
+        "except SystemExit as done:\n"
+        "    assert not done.code\n"
+        "heavy = {'torch', 'ray', 'nvtx', 'numpy', 'rich', 'isal', 'slime_profiler_plugin.record'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("Usage: slime-profiler")
+    assert result.stderr.strip() == "[]"
+
+
+def test_merge_needs_no_framework(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    program = (
+        "import sys\n"
+        "from slime_profiler_plugin.merge import merge_run\n"
+        f"assert merge_run([{str(made.folder)!r}], 'all').exit_code() == 0\n"
+        "print(sorted({'torch', 'ray', 'nvtx'} & set(sys.modules)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

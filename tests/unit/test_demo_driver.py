@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from slime_profiler_plugin.config import ConfigError
+from slime_profiler_plugin.demo import DemoError, run_demo
+from slime_profiler_plugin.demo._loop import RolloutResult, prove
+from slime_profiler_plugin.demo._sync import SyncReport
+from slime_profiler_plugin.demo.driver import describe
+from slime_profiler_plugin.demo.trainer import Probe
+
+SYNC = SyncReport(sync=4, weight_version="5", buckets=3, bytes=1_000_000)
+OLD = Probe(tokens=[[9, 9]], logits=[[0.0, 1.0]])
+NEW = Probe(tokens=[[1, 2]], logits=[[0.5, -1.0]])
+MOVED_LESS = Probe(tokens=[[1, 2]], logits=[[0.25, 1.0]])
+
+
+def test_equal_tokens_and_moved_logits_are_a_proof():
+    proof = prove(SYNC, 1_000_000, [OLD, OLD], [NEW, MOVED_LESS], [NEW, NEW, NEW])
+    assert (proof.models, proof.tokens, proof.logit_change) == (5, 2, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "after", "trainers", "told"),
+    [
+        (999, [OLD], [NEW], [NEW], "sync 4 sent 1000000 bytes of a model of 999"),
+        (1_000_000, [OLD, OLD], [NEW, OLD], [NEW], "after sync 4 engine 1 draws other tokens than trainer 0"),
+        (1_000_000, [OLD], [NEW], [NEW, OLD], "after sync 4 trainer 1 draws other tokens than trainer 0"),
+        (1_000_000, [OLD, NEW], [NEW, NEW], [NEW], "sync 4 changed no logit of engine 1"),
+    ],
+)
+def test_anything_else_is_an_error(size, before, after, trainers, told):
+    with pytest.raises(DemoError, match=told):
+        prove(SYNC, size, before, after, trainers)
+
+
+def test_each_turn_is_told_in_one_line():
+    proof = prove(SYNC, 1_000_000, [OLD], [NEW], [NEW])
+    told = [
+        describe(RolloutResult(rollout="initial", proof=proof)),
+        describe(RolloutResult(rollout=3, mean_reward=0.25, losses=[0.1, 0.2], proof=proof)),
+    ]
+    rest = (
+        "sync 4 sent 1,000,000 bytes in 3 buckets; proved: 2 tokens equal in 2 models, "
+        "every engine's logits moved (by 2.00 or more)"
+    )
+    assert told == [f"initial: {rest}", f"rollout 3: mean reward +0.250, 2 steps; {rest}"]
+
+
+def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ray" else object())
+    with pytest.raises(DemoError, match=r"the demo needs ray: pip install 'slime-profiler-plugin\[demo\]'"):
+        run_demo(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"engines": 0}, ValueError, "engines is 0: at least 1"),
+        ({"rollouts": 0}, ValueError, "rollouts is 0: at least 1"),
+        ({"config": "tmeline"}, ConfigError, "tmeline"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, options, error, told):
+    lines: list[str] = []
+    with pytest.raises(error, match=told):
+        run_demo(tmp_path, report=lines.append, **options)
+    assert lines == []
+    assert list(tmp_path.iterdir()) == []
