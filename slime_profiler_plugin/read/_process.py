@@ -10,7 +10,7 @@ from slime_profiler_plugin.clock import ClockPair, PairFolder
 from slime_profiler_plugin.schema import Rollout
 
 from ._files import Damage
-from ._index import Block, KnownPhases
+from ._index import Block, KnownPhases, impossible_time
 from .records import RecordLine, Segment, read_line_blocks
 
 #: One wall clock read says nothing about its own error; this is what a slow read costs.
@@ -167,6 +167,8 @@ def _note_bracket(
 
 
 def _note_span(records: ProcessRecords, line: schema.Phase | schema.Open | schema.Mark, end: int) -> None:
+    if impossible_time(line.start_ns, end) is not None:
+        return
     records.first_ns = min(records.first_ns, line.start_ns)
     records.last_ns = max(records.last_ns, end)
     rollout: Rollout = line.rollout  # type: ignore[assignment]

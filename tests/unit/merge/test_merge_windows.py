@@ -270,7 +270,7 @@ def test_what_lies_between_two_rollouts_belongs_to_their_range(tmp_path, made):
 
 def test_step_of_the_wall_clock_in_a_window_is_followed_and_warned_of(tmp_path):
     process = ProcessFile("r", pid=7, role="actor", rank=0)
-    process.phase("train_step", 0, 30_000 * MS, rollout=0)
+    process.phase("train_step", 1, 30_000 * MS, rollout=0)
     process.clock(0)
     process.clock(10_000 * MS)
     process.epoch_ns += 5_000 * MS
