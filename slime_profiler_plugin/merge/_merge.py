@@ -233,8 +233,8 @@ def _window_key(window: TraceWindow) -> tuple[str, str]:
 
 def _stray_name(run: Run, window: TraceWindow, rollouts: list[int | str]) -> tuple[str, str]:
     identity = window.header.identity
-    attempt = int(identity.get("attempt", 0))
-    parts = [format_rank(window.role, window.rank, {}, int(identity.get("pid", 0)))]
+    attempt = identity.get("attempt", 0)
+    parts = [format_rank(window.role, window.rank, {}, identity.get("pid", 0))]
     if len(run.attempts) > 1:
         parts.append(f"attempt {attempt}")
     return DOT.join([*parts, "no records"]), _ids_label(run.run_id, attempt, rollouts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from slime_profiler_plugin.layout import RunPaths, rollout_name
+from slime_profiler_plugin.layout import RunPaths, file_safe, rollout_name
 from slime_profiler_plugin.read import Run
 from slime_profiler_plugin.schema import INITIAL
 
@@ -58,7 +58,7 @@ def plan_outputs(run: Run, choice: RolloutChoice, out: Path | None, warnings: li
         raise MergeError(f"run {run.run_id}: no record names a rollout")
     if choice == "all":
         groups: list[tuple[str, list[int | str]]] = [
-            (rollout_name(r) if _is_standard(r) else str(r), [r]) for r in known
+            (rollout_name(r) if _is_standard(r) else file_safe(str(r)), [r]) for r in known
         ]
     elif choice == "latest":
         groups = [_latest(run, known, warnings)]

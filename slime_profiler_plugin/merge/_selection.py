@@ -41,10 +41,11 @@ class SyncIndex:
 
 
 class Selection:
-    """The rollouts of one output and, for sources that know no rollout, their spans.
+    """The rollouts of one output and, for sources that know no rollout, their span.
 
-    The span of a rollout within an attempt reaches from the first start to the last end of the
-    records that name it. `spans` are (start, end) in reference ns by attempt.
+    It reaches from the first start to the last end of the records of the attempt that name one of them; what
+    lies between two rollouts of a range belongs to the range. `spans` are (start, end) in reference ns by
+    attempt.
     """
 
     def __init__(self, run: Run, clocks: RunClocks, rollouts: Collection[int | str]) -> None:
@@ -59,13 +60,15 @@ class Selection:
                 start, end = (align.to_reference(t) for t in extent)
                 known = extents.get(key, (start, end))
                 extents[key] = (min(known[0], start), max(known[1], end))
-        self.spans: dict[int, list[tuple[int, int]]] = {}
-        for (attempt, _), span in sorted(extents.items(), key=lambda item: (item[0][0], item[1])):
-            self.spans.setdefault(attempt, []).append(span)
+        self.spans: dict[int, tuple[int, int]] = {}
+        for (attempt, _), (start, end) in extents.items():
+            known = self.spans.get(attempt, (start, end))
+            self.spans[attempt] = (min(known[0], start), max(known[1], end))
 
     def touches(self, attempt: int, start_ns: int, end_ns: int) -> bool:
         """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
-        return any(start_ns <= last and end_ns >= first for first, last in self.spans.get(attempt, ()))
+        span = self.spans.get(attempt)
+        return span is not None and start_ns <= span[1] and end_ns >= span[0]
 
 
 def choose_blocks(

@@ -218,7 +218,7 @@ def test_missing_rank_is_an_empty_labelled_process(tmp_path):
 
 def test_open_phase_is_drawn_to_the_last_sign_of_life_and_named(tmp_path):
     driver = ProcessFile("r", pid=1, role="driver", start_ns=0)
-    driver.phase("generate", 0, 100, rollout=0)
+    driver.phase("generate", 1, 100, rollout=0)
     driver.end(60_000 * MS)
     killed = ProcessFile("r", pid=2, role="actor", rank=0)
     killed.open("train_step", 1000, 3000 * MS, rollout=0)
@@ -377,7 +377,7 @@ def test_brackets_marks_drops_and_buckets_have_rows_of_their_own(tmp_path):
 
 def test_tasks_of_a_thread_get_lanes_of_their_own(tmp_path):
     process = ProcessFile("r", pid=1, role="rollout_manager")
-    process.phase("generate", 0, 1000, rollout=0)
+    process.phase("generate", 1, 1000, rollout=0)
     for task, start in ((1, 100), (2, 150), (3, 400)):
         outer = process.phase("reward", start, start + 100, rollout=0, task=task)
         process.phase("score", start + 10, start + 90, rollout=0, task=task, parent=outer)
