@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import Alignment
-from slime_profiler_plugin.read import ProcessRecords, RecordLine
+from slime_profiler_plugin.read import DESCRIPTIONS, Block, ProcessRecords, RecordLine, rollout_key
 
 from ._arrows import Endpoint
 from ._items import (
@@ -25,18 +25,10 @@ from ._items import (
 )
 from ._ledger import Ledger
 from ._rows import Row, lay_out
-from ._selection import Selection, SyncIndex
+from ._selection import Selection, SyncIndex, choose_blocks
 from ._source import ENCODER, Context, raw_us
 from ._tracks import Tracks
 
-_DESCRIPTIONS: Final = (
-    schema.Process,
-    schema.PhaseDef,
-    schema.Identity,
-    schema.Thread,
-    schema.Clock,
-    schema.End,
-)
 _BATCH: Final = 2000
 
 
@@ -70,6 +62,8 @@ class RecordSource:
         self._ids = Context(records.process.run_id, records.process.attempt)
         self._open_ids = {line.id: line for line in records.opens}
         self._tids: dict[tuple[RowKey, int], int] = {}
+        chosen = choose_blocks(records, alignment, selection, syncs)
+        self._chosen = {(block.segment, block.number) for block in chosen}
 
     def survey(self) -> None:
         """Select, lay out, claim tracks, find the ends of arrows."""
@@ -146,12 +140,14 @@ class RecordSource:
         """The items of this output; counts what becomes of every line."""
         files = ", ".join(segment.path.name for segment in self.records.segments)
         ledger = Ledger(source=f"{self._name} ({files})", read=sum(self.records.counts.values()))
+        for block in self.records.blocks:
+            if not self._wants(block):
+                ledger.described += block.described
+                ledger.other_rollouts += block.lines - block.described - block.unknown.total()
+                ledger.dropped.update({_unknown(kind): n for kind, n in block.unknown.items()})
         items: list[Item] = []
-        seen: set[int] = set()
-        phase_args: dict[int, dict[str, Any]] = {}
-        names: dict[int, str] = {}
-        has_devices = self.records.counts["device"] > 0
-        for entry in self.records.items():
+        phases: dict[int, Item] = {}
+        for entry in self.records.items(self._wants):
             line = entry.line
             item: Item | None
             if isinstance(line, (schema.Phase, schema.Open, schema.Mark)):
@@ -159,22 +155,17 @@ class RecordSource:
                     ledger.dropped["superseded by the phase that ended"] += 1
                     continue
                 item = self._span(entry, line)
-                if has_devices and not isinstance(line, schema.Mark):
-                    seen.add(line.id)
-                    if item is not None:
-                        phase_args[line.id], names[line.id] = item.args, item.name
+                if item is not None and item.phase_id is not None:
+                    phases[item.phase_id] = item
             elif isinstance(line, schema.Device):
-                if line.id in seen and line.id not in phase_args:
-                    item = None
-                else:
-                    item = self._bracket(entry, line, names.get(line.id), phase_args.get(line.id))
+                item = self._bracket(entry, line, phases.get(line.id))
             elif isinstance(line, schema.Drop):
                 item = self._drop(line)
-            elif isinstance(line, _DESCRIPTIONS):
+            elif isinstance(line, DESCRIPTIONS):
                 ledger.described += 1
                 continue
             else:
-                ledger.dropped[f"kind {entry.kind} is not known"] += 1
+                ledger.dropped[_unknown(entry.kind)] += 1
                 continue
             if item is None:
                 ledger.other_rollouts += 1
@@ -184,8 +175,11 @@ class RecordSource:
         self.ledger = ledger
         return items
 
+    def _wants(self, block: Block) -> bool:
+        return (block.segment, block.number) in self._chosen
+
     def _span(self, entry: RecordLine, line: schema.Phase | schema.Open | schema.Mark) -> Item | None:
-        rollout = self._syncs.rollout_of(self.records, line)
+        rollout = self._syncs.rollout_of(self._ids.attempt, rollout_key(line))
         if rollout is not None and rollout not in self._selection.rollouts:
             return None
         if isinstance(line, schema.Phase):
@@ -216,19 +210,19 @@ class RecordSource:
             line.task,
         )
 
-    def _bracket(
-        self, entry: RecordLine, line: schema.Device, name: str | None, args: dict[str, Any] | None
-    ) -> Item | None:
+    def _bracket(self, entry: RecordLine, line: schema.Device, phase: Item | None) -> Item | None:
+        if phase is None and line.id not in self.records.orphan_brackets:
+            return None
         start, end = self._alignment.span_to_reference(line.start_ns, line.start_ns + line.dur_ns)
-        if args is None and not self._selection.touches(self._ids.attempt, start, end):
+        if phase is None and not self._selection.touches(self._ids.attempt, start, end):
             return None
         return Item(
             start,
             end,
-            name or f"bracket of phase {line.id}",
+            f"bracket of phase {line.id}" if phase is None else phase.name,
             "bracket",
             bracket_row(line),
-            device_args(line, args, entry, self._ids),
+            device_args(line, None if phase is None else phase.args, entry, self._ids),
         )
 
     def _drop(self, line: schema.Drop) -> Item | None:
@@ -242,6 +236,10 @@ class RecordSource:
         return Item(
             at, at, f"{line.count} {line.what} dropped", "drop", ("drops", "", 0, 0), args, is_mark=True
         )
+
+
+def _unknown(kind: str) -> str:
+    return f"kind {kind} is not known"
 
 
 def count_open(records: ProcessRecords) -> Counter[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from slime_profiler_plugin import schema
-from slime_profiler_plugin.read import ProcessRecords, Run
+from slime_profiler_plugin.clock import Alignment
+from slime_profiler_plugin.read import Block, ProcessRecords, RolloutKey, Run
 from slime_profiler_plugin.schema import INITIAL, Rollout
 
 from ._times import RunClocks
 
-_Span = schema.Phase | schema.Open | schema.Mark
 #: Two senders disagree about the rollout of a weight version: then it says nothing.
 _AMBIGUOUS: Final = object()
 
@@ -29,16 +28,15 @@ class SyncIndex:
             for version, rollout in records.weight_versions.items():
                 _note(self._versions, (attempt, version), rollout)
 
-    def rollout_of(self, records: ProcessRecords, line: _Span) -> Rollout:
-        """The line's own rollout, else that of the sync it belongs to, else ``None``."""
-        if line.rollout is not None:
-            return line.rollout  # type: ignore[return-value]
-        attempt = records.process.attempt
+    def rollout_of(self, attempt: int, key: RolloutKey) -> Rollout:
+        """A line's own rollout, else that of the sync it belongs to, else ``None``."""
+        if key.rollout is not None:
+            return key.rollout
         found: object = None
-        if line.source is not None and line.sync is not None:
-            found = self._syncs.get((attempt, line.source, line.sync))
-        if found is None and line.weight_version is not None:
-            found = self._versions.get((attempt, line.weight_version))
+        if key.source is not None and key.sync is not None:
+            found = self._syncs.get((attempt, key.source, key.sync))
+        if found is None and key.weight_version is not None:
+            found = self._versions.get((attempt, key.weight_version))
         return None if found is _AMBIGUOUS else found  # type: ignore[return-value]
 
 
@@ -68,6 +66,39 @@ class Selection:
     def touches(self, attempt: int, start_ns: int, end_ns: int) -> bool:
         """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
         return any(start_ns <= last and end_ns >= first for first, last in self.spans.get(attempt, ()))
+
+
+def choose_blocks(
+    records: ProcessRecords, alignment: Alignment, selection: Selection, syncs: SyncIndex
+) -> list[Block]:
+    """The blocks of a process's files that may hold something of the output."""
+    attempt = records.process.attempt
+    chosen: list[Block] = []
+    ids: list[tuple[int, int]] = []
+    for block in records.blocks:
+        rollouts = {syncs.rollout_of(attempt, key) for key in block.keys}
+        by_time = block.placed_by_time or None in rollouts
+        if not rollouts.isdisjoint(selection.rollouts) or (
+            by_time and _in_time(block, attempt, alignment, selection)
+        ):
+            chosen.append(block)
+            if block.phase_ids is not None:
+                ids.append(block.phase_ids)
+    # A bracket is written when it is resolved, which may be blocks after its phase.
+    seen = {id(block) for block in chosen}
+    late = [b for b in records.blocks if id(b) not in seen and _overlaps(b.device_ids, ids)]
+    return [*chosen, *late]
+
+
+def _in_time(block: Block, attempt: int, alignment: Alignment, selection: Selection) -> bool:
+    if block.first_ns is None:
+        return False
+    first, last = alignment.span_to_reference(block.first_ns, block.last_ns)
+    return selection.touches(attempt, first, last)
+
+
+def _overlaps(span: tuple[int, int] | None, others: list[tuple[int, int]]) -> bool:
+    return span is not None and any(span[0] <= last and span[1] >= first for first, last in others)
 
 
 def rollout_order(rollout: int | str) -> tuple[int, int, str]:

@@ -1,12 +1,15 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
 from ._files import Damage, ReadError
+from ._index import DESCRIPTIONS, Block, RolloutKey, rollout_key
 from ._process import ProcessRecords
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
 from .run import FolderOfRunsError, RoleRanks, Run, TraceWindow, find_runs, is_run_folder, read_run
 
 __all__ = [
+    "DESCRIPTIONS",
+    "Block",
     "Damage",
     "FolderOfRunsError",
     "LinesRefusedError",
@@ -14,6 +17,7 @@ __all__ = [
     "ReadError",
     "RecordLine",
     "RoleRanks",
+    "RolloutKey",
     "Run",
     "Segment",
     "TimedEvent",
@@ -27,4 +31,5 @@ __all__ = [
     "read_header",
     "read_lines",
     "read_run",
+    "rollout_key",
 ]

@@ -10,7 +10,8 @@ from typing import BinaryIO, Final, NamedTuple
 
 from isal import isal_zlib
 
-_BLOCK: Final = 1 << 20
+#: Content comes in blocks of at most this size, however well it was compressed.
+_BLOCK: Final = 1 << 16
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
 #: isal declares it as an instance, not as the class it is.
@@ -101,7 +102,7 @@ def _decompress(path: Path, raw: Iterator[bytes], damage: list[Damage]) -> Itera
                     break
                 engine = isal_zlib.decompressobj(_GZIP_WINDOW)
             try:
-                content = engine.decompress(data)
+                content = engine.decompress(data, _BLOCK)
             except _ISAL_ERROR as error:
                 damage.append(Damage(str(path), "corrupt", f"gzip: {error}"))
                 yield from _decompress_until_error(path, given)
@@ -109,7 +110,7 @@ def _decompress(path: Path, raw: Iterator[bytes], damage: list[Damage]) -> Itera
             if content:
                 given += len(content)
                 yield content
-            data = engine.unused_data if engine.eof else b""
+            data = engine.unused_data if engine.eof else engine.unconsumed_tail
     if not engine.eof:
         damage.append(Damage(str(path), "truncated", "the gzip stream has no end"))
 

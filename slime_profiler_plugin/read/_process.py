@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import ClockPair
 from slime_profiler_plugin.schema import Rollout
 
 from ._files import Damage
-from .records import RecordLine, Segment, read_lines
+from ._index import Block, KnownPhases
+from .records import RecordLine, Segment, read_line_blocks
 
 #: One wall clock read says nothing about its own error; this is what a slow read costs.
 _START_PAIR_ERROR_NS = 1_000_000
@@ -42,6 +43,10 @@ class ProcessRecords:
         #: Rollout of each (source, sync) and of each weight version that its records name.
         self.syncs: dict[tuple[str, int], Rollout] = {}
         self.weight_versions: dict[str, Rollout] = {}
+        #: Phases whose brackets are there and they themselves are not.
+        self.orphan_brackets: set[int] = set()
+        #: What each block of the segments holds.
+        self.blocks: list[Block] = []
         self.first_ns = process.start_ns
         self.last_ns = process.start_ns
 
@@ -61,9 +66,17 @@ class ProcessRecords:
         start = ClockPair(self.process.start_ns, self.process.start_unix_ns, _START_PAIR_ERROR_NS)
         return self.clocks or [start]
 
-    def items(self) -> Iterator[RecordLine]:
-        """Every line in order with its unknown fields, read from the files."""
-        return read_lines(self.segments, [])
+    def items(self, wanted: Callable[[Block], bool] | None = None) -> Iterator[RecordLine]:
+        """Every line in order with its unknown fields, read from the files.
+
+        With `wanted`, only the lines of those blocks.
+        """
+        chosen = {(b.segment, b.number) for b in self.blocks if wanted is None or wanted(b)}
+        for index, segment in enumerate(self.segments):
+            numbers = {number for owner, number in chosen if owner == index}
+            if numbers:
+                for _, items in read_line_blocks(segment, [], numbers.__contains__):
+                    yield from items
 
     def lines(self) -> Iterator[schema.Line | schema.Unknown]:
         """Every line in order, read from the files."""
@@ -89,9 +102,16 @@ def scan_process(segments: list[Segment], process: schema.Process) -> ProcessRec
     """
     records = ProcessRecords(segments, process)
     opens: dict[int, schema.Open] = {}
-    for item in read_lines(segments, records.damage):
-        records.counts[item.kind] += 1
-        _note(records, item.line, opens)
+    known = KnownPhases()
+    for index, segment in enumerate(segments):
+        for number, items in read_line_blocks(segment, records.damage):
+            block = Block(index, number)
+            for item in items:
+                block.note(item)
+                records.counts[item.kind] += 1
+                _note(records, item.line, opens)
+                _note_bracket(records, block, item.line, known)
+            records.blocks.append(block)
     if opens:  # a phase may have been written before the line that says it is open
         for phase in records.phases():
             opens.pop(phase.id, None)
@@ -126,6 +146,16 @@ def _note(records: ProcessRecords, line: schema.Line | schema.Unknown, opens: di
     elif isinstance(line, schema.End):
         records.end = line
         records.last_ns = max(records.last_ns, line.at_ns)
+
+
+def _note_bracket(
+    records: ProcessRecords, block: Block, line: schema.Line | schema.Unknown, known: KnownPhases
+) -> None:
+    if isinstance(line, (schema.Phase, schema.Open)):
+        known.add(line.id)
+    elif isinstance(line, schema.Device) and not known.take(line.id):
+        records.orphan_brackets.add(line.id)
+        block.placed_by_time = True
 
 
 def _note_span(records: ProcessRecords, line: schema.Phase | schema.Open | schema.Mark, end: int) -> None:

@@ -5,7 +5,7 @@ Whatever can be read is given; whatever cannot is named in a list of `Damage`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +56,8 @@ def read_lines(segments: Sequence[Segment], damage: list[Damage]) -> Iterator[Re
     `ReadError` for a file that cannot be opened.
     """
     for segment in segments:
-        yield from _read_segment(segment.path, damage, segment.size)
+        for _, items in read_line_blocks(segment, damage):
+            yield from items
 
 
 def read_process_line(path: Path) -> schema.Process | None:
@@ -64,35 +65,51 @@ def read_process_line(path: Path) -> schema.Process | None:
 
     Raises `LinesRefusedError` and `ReadError` as `read_lines` does.
     """
-    for item in _read_segment(path, []):
+    for item in read_lines([Segment(path)], []):
         if isinstance(item.line, schema.Process):
             return item.line
     return None
 
 
-def _read_segment(path: Path, damage: list[Damage], size: int | None = None) -> Iterator[RecordLine]:
-    bad = _BadLines(path, damage)
+def read_line_blocks(
+    segment: Segment, damage: list[Damage], wanted: Callable[[int], bool] | None = None
+) -> Iterator[tuple[int, list[RecordLine]]]:
+    """The lines of a segment by the block in which they end, blocks numbered from 0.
+
+    Equal content has equal blocks: what was found out of a block at one reading (`wanted`) spares its
+    decoding at the next. Raises as `read_lines` does.
+    """
+    bad = _BadLines(segment.path, damage)
     number = 0
     pending = b""
-    for block in read_blocks(path, damage, size):
+    block_number = -1
+    for block_number, block in enumerate(read_blocks(segment.path, damage, segment.size)):
         lines = (pending + block).split(b"\n")
         pending = lines.pop()
+        if wanted is not None and not wanted(block_number):
+            number += len(lines)
+            continue
+        items: list[RecordLine] = []
         for raw in lines:
             number += 1
             if raw:
-                yield from _decode(raw, number, bad)
-    if pending:
-        # Without its newline a line may still be whole: then only the newline is missing.
-        try:
-            line, extra = schema.decode_line(pending)
-        except NewerVersionError as error:
-            raise LinesRefusedError(f"{path}: {error}") from error
-        except SchemaError:
-            yield from _decode_after_tear(pending)
-            bad.torn(number + 1, len(pending))
-        else:
-            yield RecordLine(line, extra)
+                items.extend(_decode(raw, number, bad))
+        yield block_number, items
+    if pending and (wanted is None or wanted(block_number + 1)):
+        yield block_number + 1, _decode_last(pending, number + 1, bad)
     bad.close()
+
+
+def _decode_last(raw: bytes, number: int, bad: _BadLines) -> list[RecordLine]:
+    """A last line without its newline may still be whole: then only the newline is missing."""
+    try:
+        line, extra = schema.decode_line(raw)
+    except NewerVersionError as error:
+        raise LinesRefusedError(f"{bad.path}: {error}") from error
+    except SchemaError:
+        bad.torn(number, len(raw))
+        return list(_decode_after_tear(raw))
+    return [RecordLine(line, extra)]
 
 
 def _decode(raw: bytes, number: int, bad: _BadLines) -> Iterator[RecordLine]:

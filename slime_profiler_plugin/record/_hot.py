@@ -221,9 +221,13 @@ class Phase:
                 state.current = self
             else:
                 hot.enter_loop(self)
-            self.opened = hot.outputs.open(self) if hot.outputs.busy() else None
         except FAILURE as error:
             hot.guard.failed("phase", error)
+        try:
+            self.opened = hot.outputs.open(self) if hot.outputs.busy() else None
+        except FAILURE as error:
+            self.opened = None
+            hot.outputs.failed("record_function", error)  # asking for it; opening has guards of its own
         self.start_ns = monotonic_ns()
 
     def __exit__(
@@ -306,10 +310,13 @@ class OpenSpan:
         try:
             self.state, self.task, self.parent = hot.place()
             self.rollout = hot.current_rollout()
+        except FAILURE as error:
+            hot.guard.failed("phase", error)
+        try:
             if hot.outputs.busy():
                 self._opened = hot.outputs.open_span(self)
         except FAILURE as error:
-            hot.guard.failed("phase", error)
+            hot.outputs.failed("record_function", error)
         self.start_ns = monotonic_ns()
         if len(hot.open) < MOST_OPEN_SPANS:
             hot.open[self.id] = self

@@ -147,7 +147,8 @@ class Recorder:
             return
         if self._windows is not None:
             self._guard.call("windows", self._windows.close)
-        self._end(reason)
+        with self._guard("close"):
+            self._end(reason)
         with self._guard("signals"):
             self._sigterm.remove()
 

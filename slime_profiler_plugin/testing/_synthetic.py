@@ -146,7 +146,7 @@ def _add_sync(
         sender.phase("bucket_send", begin, begin + 10 * MS, rollout=rollout, **key, **size)
         for server in servers:
             received = begin + offset
-            server.phase("engine_receive", received + 500_000, received + 11 * MS, **key, **size)
+            server.phase("engine_receive", received + 500_000, received + 12 * MS, **key, **size)
             server.phase("engine_load", received + 12 * MS, received + 13 * MS, **key, **size)
 
 

@@ -17,7 +17,7 @@ ROOTS = {
     "slime_profiler_configs": ROOT / "configs",
 }
 #: Files in a package's folder that are neither modules nor shipped.
-NOT_SHIPPED = {"__pycache__"}
+NOT_SHIPPED = {"__pycache__", "README.md"}
 
 
 def _setup_cfg() -> configparser.ConfigParser:
