@@ -79,7 +79,7 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
-        self._sigterm = SigtermFlush(flush=self.flush, end=lambda: self._end("SIGTERM"))
+        self._sigterm = SigtermFlush(flush=self.flush, end=self._terminate)
         if outputs.records:
             self._writer.start()
         else:
@@ -161,6 +161,12 @@ class Recorder:
         self._writer.abandon()
         self._sigterm.remove()
         self._off()
+
+    def _terminate(self) -> None:
+        """SIGTERM leaves no time to write a window: it is counted as lost."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.abandon, "SIGTERM")
+        self._end("SIGTERM")
 
     def _end(self, reason: str) -> None:
         """May interrupt itself, by SIGTERM: each step may be done twice."""

@@ -215,6 +215,26 @@ with timeline.phase("weight_sync"):
     assert len(got.phases) == 3
 
 
+def test_sigterm_inside_a_profiler_window_counts_it_as_lost(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = """
+timeline.start({"out": sys.argv[1], "records": {"period_s": 60}, "profiler": {"activities": ["cpu"]}},
+               run_id="run", role="actor", rank=0, world_size=1)
+timeline.set_rollout(0)
+record(1)
+tell("inside")
+time.sleep(600)
+"""
+    with Child(program, tmp_path) as child:
+        child.wait_for("inside")
+        assert child.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    got = child.recording()
+    assert [(d.what, d.reason, d.count) for d in got.all(schema.Drop)] == [
+        ("trace", "window not written: SIGTERM", 1)
+    ]
+    assert len(got.phases) == 1
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_handler_of_the_program_is_left_alone(tmp_path: Path, when: str) -> None:
     program = f"""
