@@ -8,6 +8,7 @@ imports `record` and puts the recording calls in their place, `stop()` puts thes
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -239,7 +240,8 @@ class _Starting:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
             return False
-        logging.getLogger("slime_profiler_plugin").warning("slime_profiler_plugin stays off: %s", error)
+        with contextlib.suppress(Exception):  # a logging handler that raises
+            logging.getLogger("slime_profiler_plugin").warning("slime_profiler_plugin stays off: %s", error)
         return True
 
 

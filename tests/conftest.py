@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from perfetto import Perfetto, find_perfetto
 
 from slime_profiler_plugin import timeline
 
@@ -47,3 +48,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+@pytest.fixture(scope="session")
+def perfetto() -> Perfetto:
+    """trace_processor under node; skips where it is not installed."""
+    return find_perfetto()

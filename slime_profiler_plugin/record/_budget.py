@@ -49,21 +49,14 @@ class Budget:
         entry.total_ns += dur_ns
         return True
 
-    @property
-    def muting(self) -> bool:
-        """Whether any name is muted."""
-        return self._steps > 0
-
     def spent(self, total_bytes: int) -> None:
         """Tell how much the process has on disk now; mutes names when it is too much."""
-        while not self._all_muted and total_bytes >= self._limit + self._steps * (
-            self._limit // _STEP_OF_BUDGET
-        ):
-            self._steps += 1
-            if self._steps > _STEPS:
-                self._all_muted = True
-            else:
-                self._mute_half()
+        steps = (total_bytes - self._limit) // max(1, self._limit // _STEP_OF_BUDGET) + 1
+        if steps <= self._steps:
+            return
+        self._steps = steps
+        self._all_muted = steps > _STEPS
+        self._mute_half()
 
     def _mute_half(self) -> None:
         heard = [entry for entry in self._names.values() if not entry.muted]

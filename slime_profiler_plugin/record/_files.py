@@ -55,24 +55,27 @@ class SegmentedFile:
                 written += os.write(self._fd, view[written:])
         except OSError as error:
             kept = bytes(view[:written]).rfind(b"\n") + 1
-            self._cut(kept, written)
-            return bytes(view[len(prefix) : kept]).count(b"\n"), error
+            lines = bytes(view[len(prefix) : kept]).count(b"\n")
+            if not self._cut(kept, written) and kept < written and view[written] == ord("\n"):
+                lines += 1  # only its end is missing, and that will be written
+            return lines, error
         self.size += written
         self._torn = False
         return data.count(b"\n"), None
 
-    def _cut(self, kept: int, written: int) -> None:
-        """After a failed write: back to the last whole line."""
+    def _cut(self, kept: int, written: int) -> bool:
+        """After a failed write: back to the last whole line. Whether the file ends with one."""
         assert self._fd is not None
-        if kept == written:
-            self.size += written
-            return
         try:
-            os.ftruncate(self._fd, self.size + kept)
-            self.size += kept
+            if kept < written:
+                os.ftruncate(self._fd, self.size + kept)
         except OSError:  # then the torn line is ended before the next one
             self.size += written
             self._torn = True
+            return False
+        self.size += kept
+        self._torn = self._torn and not written
+        return True
 
     def sync(self) -> None:
         """fsync; raises `OSError`."""
@@ -88,11 +91,11 @@ class SegmentedFile:
     def rotate(self) -> None:
         """Set the current segment aside, compress it, and be without a file until `open`.
 
-        Raises `OSError` when it could not be set aside or compressed; what was written stays.
+        Raises `OSError` when it could not be set aside, and is open still, or not compressed.
         """
-        self.close()
         aside = self._path_of(self.segment)
         os.rename(self._path_of(None), aside)
+        self.close()
         self.segment += 1
         self._rotated_bytes += self.size
         raw_size, self.size = self.size, 0

@@ -14,8 +14,9 @@ from ._guard import FAILURE, Guard
 from ._record_function import RecordFunction, loaded_torch
 
 if TYPE_CHECKING:
-    from ._hot import OpenSpan, Phase
+    from ._hot import Phase
     from ._nvtx import NvtxRanges
+    from ._spans import OpenSpan
 
 
 #: Around the end of a torch.profiler window: an annotation would begin inside it and end outside.
@@ -109,10 +110,8 @@ class Outputs:
             self._start_bracket(opened)
         return opened
 
-    def open_span(self, span: OpenSpan) -> Opened | None:
+    def open_span(self, span: OpenSpan) -> Opened:
         """The same for a span, which nests in nothing."""
-        if not self.busy():
-            return None
         opened = Opened(self)
         if self.nvtx is not None:
             try:
@@ -147,6 +146,8 @@ class Outputs:
             self.nvtx = None
         elif part == "record_function":
             self.record_function = None
+            self._gated = None
+            self._awaits_torch = self._awaits_torch and self._make_brackets is not None
         elif part == "windows":
             self.windows = None
         else:

@@ -79,7 +79,7 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
-        self._sigterm = SigtermFlush(lambda: self._end("SIGTERM"))
+        self._sigterm = SigtermFlush(flush=self.flush, end=lambda: self._end("SIGTERM"))
         if outputs.records:
             self._writer.start()
         else:
@@ -139,7 +139,8 @@ class Recorder:
 
     def flush(self) -> None:
         """`Timeline.flush`."""
-        self._writer.flush(FLUSH_TIMEOUT_S)
+        with self._guard("flush"):
+            self._writer.flush(FLUSH_TIMEOUT_S)
 
     def close(self, reason: str) -> None:
         """End the recording: everything is written, the file closed, SIGTERM given back."""
@@ -162,13 +163,13 @@ class Recorder:
         self._off()
 
     def _end(self, reason: str) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        _recording.discard(self)
-        self._outputs.close()
-        self._writer.close(reason, CLOSE_TIMEOUT_S)
-        self._writer.queue.close("after the end")
+        """May interrupt itself, by SIGTERM: each step may be done twice."""
+        with self._guard("close"):
+            self._closed = True
+            _recording.discard(self)
+            self._outputs.close()
+            self._writer.close(reason, CLOSE_TIMEOUT_S)
+            self._writer.queue.close("after the end")
 
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)

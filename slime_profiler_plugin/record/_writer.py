@@ -26,7 +26,7 @@ from ._drops import Drops
 from ._files import SegmentedFile
 from ._guard import FAILURE, Guard, warn
 from ._lines import AnyLine, PlainPhase, open_line
-from ._queue import Item, Record, RecordQueue, line_kind_and_name
+from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
 
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
@@ -58,6 +58,7 @@ class Writer:
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self.queue = RecordQueue(queue_capacity, settings.flush_bytes, drops, self._wake)
         self._settings = settings
+        self._batch = max(1, min(_BATCH, settings.flush_bytes // TYPICAL_LINE_BYTES))
         self._drops = drops
         self._guard = guard
         self._process = msgspec.structs.replace(process)
@@ -104,10 +105,10 @@ class Writer:
         done = threading.Event()
         self._requests.put(_Request(done, end_reason))
         deadline = time.monotonic() + timeout_s
-        while not done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline or not self._thread.is_alive():
-                return done.is_set()
-        return True
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            if done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
+                return True
+        return done.is_set()
 
     def _run(self) -> None:
         with self._guard("writer"):
@@ -140,8 +141,8 @@ class Writer:
             self._ready()
             self._add(opens)
             while waiting > 0:
-                items = self.queue.take(min(waiting, _BATCH))
-                waiting -= _BATCH
+                items = self.queue.take(min(waiting, self._batch))
+                waiting -= len(items)
                 self._add(self._convert(items))
                 if self._bytes >= self._settings.flush_bytes:
                     self._write()

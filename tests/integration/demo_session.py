@@ -136,7 +136,6 @@ def end_actors(out: Path, config: str) -> dict[str, Any]:
 def main(out: Path) -> None:
     config = out / "fast.yaml"
     config.write_text(f"records: {{period_s: {PERIOD_S}}}\n")
-    tempfile.tempdir = tempfile.mkdtemp(prefix="sp", dir="/tmp")
     told: dict[str, Any] = {}
     run_loop = driver.run_loop
 
@@ -147,16 +146,18 @@ def main(out: Path) -> None:
 
     driver.run_loop = run_loop_then_end_actors
     lines: list[str] = []
-    result = driver.run_demo(out / "runs", report=lines.append)
+    with tempfile.TemporaryDirectory(prefix="sps", dir="/tmp") as scratch:
+        tempfile.tempdir = scratch
+        result = driver.run_demo(out / "runs", report=lines.append)
+        left_behind = os.listdir(scratch)
     told |= {
         "lines": lines,
         "run_folder": str(result.run_folder),
         "model_bytes": result.loop.model_bytes,
         "peak_bytes": result.peak_bytes,
         "left_running": len(list_descendants(os.getpid())),
-        "left_behind": [entry.name for entry in Path(tempfile.tempdir).iterdir()],
+        "left_behind": left_behind,
     }
-    os.rmdir(tempfile.tempdir)
     sys.stdout.write(json.dumps(told) + "\n")
 
 

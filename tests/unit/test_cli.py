@@ -114,10 +114,12 @@ def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):
         (["RUN", "--rollout", "all", "-o", "OUT/x.json"], 2, "3 rollouts do not fit one file"),
         (["OUT/nothing"], 1, "nothing: no such folder"),
         (["RUN", "-o", "RUN/run.json/x.json"], 1, "run.json: File exists"),
+        (["RUN", "-o", "RUN/traces.json"], 1, "traces.json: Is a directory"),
     ],
 )
 def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, message):
     made = write_synthetic_run(tmp_path)
+    (made.folder / "traces.json").mkdir()
     result = run(
         "merge", *(a.replace("RUN", str(made.folder)).replace("OUT", str(tmp_path)) for a in arguments)
     )
@@ -126,6 +128,17 @@ def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, me
     assert line.startswith("slime-profiler: ")
     assert message in line
     assert not (made.folder / "merged").exists()
+
+
+def test_demo_that_cannot_record_is_an_error_in_one_line(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("ray")
+    (tmp_path / "file").write_text("no folder")
+    result = run("demo", "--out", tmp_path / "file")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        f"slime-profiler: nothing can be recorded below {tmp_path / 'file'}"
+    )
 
 
 def test_no_run_is_a_usage_error():

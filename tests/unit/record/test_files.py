@@ -1,0 +1,143 @@
+"""The record file: whole lines, segments, and nobody else's file."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from recordings import read_file, read_recording, record_files
+
+from slime_profiler_plugin import schema, timeline
+from slime_profiler_plugin.record import _files
+from slime_profiler_plugin.record._files import SegmentedFile
+
+
+def path_of(folder: Path) -> Callable[[int | None], Path]:
+    return lambda segment: folder / "host" / ("7-1.jsonl" if segment is None else f"7-1.{segment:03d}.jsonl")
+
+
+class Disk:
+    """Stands in for `os.write` on a disk with `room` bytes left, that may also tear."""
+
+    def __init__(self, room: int, code: int = errno.ENOSPC) -> None:
+        self.room = room
+        self.code = code
+        self.write = os.write
+
+    def __call__(self, fd: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(self.code, os.strerror(self.code))
+        taken = self.write(fd, bytes(data)[: self.room])
+        self.room -= taken
+        return taken
+
+
+def test_it_is_made_once_and_belongs_to_one_process(tmp_path: Path) -> None:
+    first, second = SegmentedFile(path_of(tmp_path)), SegmentedFile(path_of(tmp_path))
+    first.open()
+    with pytest.raises(FileExistsError):
+        second.open()
+    assert not second.is_open
+    first.append(b"a\nb\n")
+    first.close()
+    assert path_of(tmp_path)(None).read_bytes() == b"a\nb\n"
+
+
+@given(
+    batches=st.lists(st.lists(st.text("ab", max_size=9), min_size=1, max_size=5), min_size=1, max_size=4),
+    room=st.integers(0, 60),
+    truncates=st.booleans(),
+)
+def test_a_disk_that_fills_up_keeps_whole_lines(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[str]], room: int, truncates: bool
+) -> None:
+    """Whether or not the torn end can be cut off, readers find each kept line whole."""
+    folder = tmp_path_factory.mktemp("disk")
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(room)
+        patch.setattr(_files.os, "write", disk)
+        if not truncates:
+            patch.setattr(_files.os, "ftruncate", lambda fd, _size: Disk(0)(fd, b""))
+        file = SegmentedFile(path_of(folder))
+        file.open()
+        kept: list[str] = []
+        for batch in batches:
+            n, error = file.append("".join(f"<{line}>\n" for line in batch).encode())
+            kept += batch[:n]
+            assert error is not None or n == len(batch)
+        disk.room = 1000  # somebody made room
+        assert file.append(b"<last>\n") == (1, None)
+        file.close()
+    raw = path_of(folder)(None).read_bytes()
+    whole = [line for line in raw.decode().split("\n") if line.startswith("<") and line.endswith(">")]
+    assert whole == [f"<{line}>" for line in [*kept, "last"]]
+    assert file.size == len(raw)
+    if truncates:
+        assert raw.decode().splitlines() == whole
+
+
+def test_a_rotated_segment_is_compressed(tmp_path: Path) -> None:
+    file = SegmentedFile(path_of(tmp_path))
+    file.open()
+    file.append(b"a\n" * 1000)
+    file.rotate()
+    assert not file.is_open
+    file.open()
+    file.append(b"b\n")
+    file.close()
+    assert [p.name for p in sorted((tmp_path / "host").iterdir())] == ["7-1.000.jsonl.gz", "7-1.jsonl"]
+    packed = (tmp_path / "host" / "7-1.000.jsonl.gz").read_bytes()
+    assert gzip.decompress(packed) == b"a\n" * 1000
+    assert file.segment == 1
+    assert file.total_bytes == len(packed) + 2
+
+
+def test_a_segment_that_cannot_be_compressed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _give_up: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(_files, "compress_file", full)
+    file = SegmentedFile(path_of(tmp_path))
+    file.open()
+    file.append(b"a\n")
+    with pytest.raises(OSError, match="full"):
+        file.rotate()
+    file.open()
+    file.append(b"b\n")
+    assert file.total_bytes == 4
+    assert [p.name for p in sorted((tmp_path / "host").iterdir())] == ["7-1.000.jsonl", "7-1.jsonl"]
+
+
+def test_segments_of_a_recording_stand_alone(tmp_path: Path) -> None:
+    records = {"segment_bytes": 20_000, "flush_bytes": 2_000, "period_s": 3600}
+    config = {"out": str(tmp_path), "outputs": {"nvtx": False}, "records": records}
+    assert timeline.start(config, run_id="run", role="actor", rank=None)
+    for i in range(1000):
+        if i == 500:
+            timeline.set_identity(rank=3)
+        with timeline.phase("train_step", step=i):
+            pass
+        if i % 10 == 9:
+            timeline.flush()
+    timeline.stop()
+    files = record_files(tmp_path)
+    assert len(files) > 3
+    assert [p.suffix for p in files] == [".gz"] * (len(files) - 1) + [".jsonl"]
+    got = read_recording(tmp_path)
+    assert [p.step for p in got.phases] == list(range(1000))
+    heads = got.all(schema.Process)
+    assert [head.segment for head in heads] == list(range(len(files)))
+    assert heads[0].rank is None
+    assert heads[-1].rank == 3
+    for lines in map(read_file, files):
+        assert [type(line) for line in lines[:2]] == [schema.Process, schema.Thread]
+        first = next((n for n, line in enumerate(lines) if isinstance(line, schema.Phase)), None)
+        definitions = [n for n, line in enumerate(lines) if isinstance(line, schema.PhaseDef)]
+        assert first is None or (len(definitions) == 1 and definitions[0] < first)
+    got.check_counts()
