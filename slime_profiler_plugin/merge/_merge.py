@@ -41,8 +41,8 @@ def merge_run(
     """
     run = read_run(folders)
     warnings: list[str] = []
-    wanted = plan_outputs(run, rollouts, out, warnings)
     shared = _Shared(run)
+    wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
     outputs = [_write_output(shared, each, damage) for each in wanted]

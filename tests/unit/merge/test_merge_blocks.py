@@ -34,7 +34,7 @@ def write_late_brackets(folder, order):
     return process.write(folder)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(order=st.permutations(range(19)), size=st.sampled_from([64, 300, 1000]), packed=st.booleans())
 def test_outputs_are_the_same_whatever_the_size_of_blocks(tmp_path, monkeypatch, order, size, packed):
     path = write_late_brackets(tmp_path, order)

@@ -88,7 +88,7 @@ def edit(content, changes):
     return content
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(changes=edits, which=st.sampled_from(["record", "window"]))
 def test_edited_files_are_merged_or_refused(tmp_path, whole, changes, which):
     record, window = write_run(tmp_path)
