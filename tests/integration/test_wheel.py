@@ -13,6 +13,8 @@ from distributions import ROOT, Environment, build_wheel, run, stand_in
 
 import slime_profiler_plugin
 
+#: As in test_packaging.
+NOT_SHIPPED = {"__pycache__", "README.md"}
 PACKAGES = {
     "slime_profiler_plugin": ROOT / "slime_profiler_plugin",
     "slime_tb_plugin": ROOT / "tb_plugin" / "slime_tb_plugin",
@@ -60,7 +62,7 @@ def test_wheel_holds_the_tree_and_nothing_else(wheel):
         f"{package}/{path.relative_to(folder).as_posix()}"
         for package, folder in PACKAGES.items()
         for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not NOT_SHIPPED & set(path.parts)
     }
     in_wheel = {name for name in zipfile.ZipFile(wheel).namelist() if not _is_metadata(name)}
     assert in_wheel == in_tree
