@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.layout import rollout_name
 from slime_profiler_plugin.phases import ROLES
-from slime_profiler_plugin.read import Damage, ProcessRecords, Run, TraceWindow, read_run
+from slime_profiler_plugin.read import Damage, ProcessRecords, Run, TraceWindow, VanishedError, read_run
 
 from ._arrows import join_arrows
 from ._endings import ENDED_EARLY, find_endings
@@ -28,6 +29,8 @@ from ._writer import TraceWriter
 #: A step of the wall clock that is worth a warning.
 _NOTABLE_STEP_NS: Final = 1_000_000
 _PHASES: Final = "phases"
+#: A file gets its final name once, and there are seconds between two of a process.
+_RETRIES: Final = 4
 
 
 def merge_run(
@@ -38,7 +41,17 @@ def merge_run(
     `out`: a file (``.json`` or ``.json.gz``) for one output, a folder for one per rollout, ``None``
     for ``merged/`` in the first folder. Raises `read.ReadError`, `MergeError` and `MergeUsageError`
     when nothing can be written, and `ConservationError` should anything have got lost.
+
+    Of a run that is being recorded, what is there so far: when a file gets its final name while it is
+    read, the merge begins again, a bounded number of times.
     """
+    for _ in range(_RETRIES):
+        with suppress(VanishedError):
+            return _merge_once(folders, rollouts, out)
+    return _merge_once(folders, rollouts, out)
+
+
+def _merge_once(folders: Sequence[Path | str], rollouts: RolloutChoice, out: Path | None) -> MergeReport:
     run = read_run(folders)
     warnings: list[str] = []
     shared = _Shared(run)

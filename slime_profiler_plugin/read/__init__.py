@@ -1,6 +1,6 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
-from ._files import Damage, ReadError
+from ._files import Damage, ReadError, VanishedError
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
@@ -25,6 +25,7 @@ __all__ = [
     "TraceHeader",
     "TraceRefusedError",
     "TraceWindow",
+    "VanishedError",
     "find_runs",
     "impossible_time",
     "is_run_folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from itertools import chain
@@ -43,12 +44,17 @@ class ReadError(ValueError):
     """A file or folder cannot be read at all; the message names it and says why."""
 
 
+class VanishedError(ReadError):
+    """A file that was there is gone: the run is being recorded, and a file got its final name."""
+
+
 def read_blocks(path: Path, damage: list[Damage], limit: int | None = None) -> Iterator[bytes]:
     """The content of `path` in blocks, decompressed when it is gzip (by its first bytes).
 
     With `limit`, only that many bytes of the file: what is appended later is not seen.
     A compressed file that was cut or damaged is given up to there, and that is added to
-    `damage`. Raises `ReadError` when the file cannot be opened or read.
+    `damage`. Raises `ReadError` when the file cannot be opened or read, `VanishedError` when there is
+    none of that name.
     """
     try:
         with path.open("rb") as stream:
@@ -60,7 +66,8 @@ def read_blocks(path: Path, damage: list[Damage], limit: int | None = None) -> I
             else:
                 yield from filter(None, raw)
     except OSError as error:
-        raise ReadError(f"{path}: {error.strerror or error}") from error
+        gone = isinstance(error, FileNotFoundError) and not os.path.lexists(path)
+        raise (VanishedError if gone else ReadError)(f"{path}: {error.strerror or error}") from error
 
 
 def pick_longest(paths: list[Path], damage: list[Damage]) -> Path:
@@ -140,6 +147,8 @@ def _content_length(path: Path, damage: list[Damage]) -> int:
     """Bytes of content; -1 for a file that cannot be read, which is added to `damage`."""
     try:
         return sum(map(len, read_blocks(path, [])))
+    except VanishedError:
+        raise
     except ReadError as error:
         damage.append(Damage(str(path), "refused", str(error).removeprefix(f"{path}: ")))
         return -1

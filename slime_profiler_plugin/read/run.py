@@ -13,7 +13,7 @@ import msgspec
 from slime_profiler_plugin import layout, schema
 from slime_profiler_plugin.schema import INITIAL
 
-from ._files import Damage, ReadError, pick_longest
+from ._files import Damage, ReadError, VanishedError, pick_longest
 from ._process import ProcessRecords, scan_process
 from .kineto import TraceHeader, TraceRefusedError, read_header
 from .records import LinesRefusedError, Segment, read_process_line
@@ -121,8 +121,8 @@ def read_run(folders: Sequence[Path | str]) -> Run:
     """Read one run from copies of its folder, each of which may hold a part of it.
 
     Of several copies of one file the longest counts, once. Raises `FolderOfRunsError` for a folder
-    that holds runs, and `ReadError` for one that is none, or when the folders belong to
-    different runs.
+    that holds runs, `ReadError` for one that is none, or when the folders belong to different
+    runs, and `VanishedError` when a file got another name meanwhile.
     """
     unique = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
     for folder in unique:
@@ -210,6 +210,10 @@ def _read_process(run: Run, paths: list[Path]) -> ProcessRecords | None:
             run.damage.append(Damage(str(paths[0]), "refused", f"belongs to run {first.run_id}"))
             return None
         records = scan_process(segments, first)
+    except VanishedError:
+        raise
+    except FileNotFoundError as error:
+        raise VanishedError(f"{error.filename}: {error.strerror}") from error
     except (LinesRefusedError, ReadError) as error:
         reason = str(error).removeprefix(f"{paths[0]}: ")
         run.damage.append(Damage(str(paths[0]), "refused", reason))
@@ -267,6 +271,8 @@ def _read_window(run: Run, folder_name: str, paths: list[Path]) -> TraceWindow |
     assert match is not None, "only such names are collected"
     try:
         header = read_header(path)
+    except VanishedError:
+        raise
     except (TraceRefusedError, ReadError) as error:
         run.damage.append(Damage(str(path), "refused", str(error).removeprefix(f"{path}: ")))
         return None

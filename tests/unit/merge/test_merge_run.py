@@ -8,8 +8,8 @@ import pytest
 from reading import Merged
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.merge import MergeError, MergeUsageError, merge_run, parse_choice
-from slime_profiler_plugin.read import FolderOfRunsError
+from slime_profiler_plugin.merge import MergeError, MergeUsageError, _merge, merge_run, parse_choice
+from slime_profiler_plugin.read import FolderOfRunsError, VanishedError
 from slime_profiler_plugin.testing import MS, ProcessFile, write_synthetic_run
 
 START = 5_000_000 * MS
@@ -530,3 +530,48 @@ def test_report_is_plain_data(tmp_path):
     assert plain["outputs"][0]["total"]["read"] == report.outputs[0].total.read
     with gzip.open(plain["outputs"][0]["path"]) as merged:
         assert merged.read(1) == b"{"
+
+
+def compress_all(folder):
+    """What a recorder does with a segment that is full, to all record files."""
+    for path in folder.glob("records/*/*.jsonl"):
+        final = path.with_name(f"{path.stem}.000.jsonl.gz")
+        final.write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+@pytest.mark.parametrize("after", ["plan_outputs", "read_run"])
+def test_file_that_gets_its_final_name_meanwhile_is_read_under_that(tmp_path, monkeypatch, after):
+    made = write_synthetic_run(tmp_path)
+    before = merge_run([made.folder], "all", tmp_path / "before")
+    step = getattr(_merge, after)
+
+    def step_then_compress(*arguments):
+        result = step(*arguments)
+        compress_all(made.folder)
+        return result
+
+    monkeypatch.setattr(_merge, after, step_then_compress)
+    report = merge_run([made.folder], "all", tmp_path / "meanwhile")
+    assert report.exit_code() == 0
+    assert [o.total.written for o in report.outputs] == [o.total.written for o in before.outputs]
+
+
+def test_files_that_always_vanish_are_an_error_in_the_end(tmp_path, monkeypatch):
+    made = write_synthetic_run(tmp_path)
+    path = min(made.folder.glob("records/*/*.jsonl"))
+    content = path.read_bytes()
+
+    def plan_without_it(*arguments):
+        path.unlink()
+        return plan_outputs(*arguments)
+
+    def read_with_it(folders):
+        path.write_bytes(content)
+        return read_run(folders)
+
+    plan_outputs, read_run = _merge.plan_outputs, _merge.read_run
+    monkeypatch.setattr(_merge, "plan_outputs", plan_without_it)
+    monkeypatch.setattr(_merge, "read_run", read_with_it)
+    with pytest.raises(VanishedError, match=path.name):
+        merge_run([made.folder], "all")
