@@ -164,28 +164,33 @@ def test_arrows(done: Done, merged: dict[int | str, Path], seen: dict[int | str,
         assert file["slime_profiler_conservation"]["arrows"] == done.buckets * done.shape.engines
         assert file["slime_profiler_conservation"]["arrows_not_drawn"] == {}
         assert len(each.other_arrows()) == complete_pairs(file["traceEvents"])
-        assert bool(each.other_arrows()) == bool(done.profiled(rollout))
-    # Forward and backward lie in the same rollout, so a flow is in exactly one of the files.
-    assert sum(len(each.other_arrows()) for each in seen.values()) == done.inputs.pairs()
+        assert each.other_arrows() or not done.profiled(rollout)
+    # Ranks change to the next rollout one after the other, and a file holds all that touches its rollout:
+    # an operator at the border stands in two.
+    assert sum(len(each.other_arrows()) for each in seen.values()) >= done.inputs.pairs()
 
 
 def test_each_window_stands_under_its_rank(done: Done, seen: dict[int | str, Seen]) -> None:
     for rollout, each in seen.items():
-        begins = {}
         operators = defaultdict(list)
         for row in each.slices.values():
-            if row["phase_id"] is not None:
-                begins.setdefault(rank_of(row), row["ts"])
-            elif (row["process"] or "").endswith(" · cpu"):
+            if (row["process"] or "").endswith(" · cpu"):
                 operators[rank_of(row)].append(row)
         profiled = {("actor", rank) for _, rank in done.profiled(rollout)}
         assert profiled <= operators.keys()
-        # A window ends where the rank waits for the next rollout, which others have begun by then:
-        # what reaches over that end is whole in both files.
+        # What reaches over the border from the rollout before or after is whole in both files.
         for rank in operators.keys() - profiled:
             assert isinstance(rollout, int)
-            assert rank in {("actor", r) for _, r in done.profiled(rollout - 1)}
-            assert all(row["ts"] < begins[rank] for row in operators[rank])
+            beside = (*done.profiled(rollout - 1), *done.profiled(rollout + 1))
+            assert rank in {("actor", r) for _, r in beside}
+            begin, end = extent(each, rank)
+            assert all(row["ts"] < begin or row["ts"] > end for row in operators[rank])
+
+
+def extent(seen: Seen, rank: tuple[str, int] | None) -> tuple[int, int]:
+    """From the start of the rank's first phase to the end of its last."""
+    own = [row for row in seen.slices.values() if row["phase_id"] is not None and rank_of(row) == rank]
+    return min(row["ts"] for row in own), max(row["ts"] + row["dur"] for row in own)
 
 
 def test_annotations_lie_on_their_phases(done: Done, seen: dict[int | str, Seen]) -> None:
@@ -204,8 +209,11 @@ def check_annotations(seen: Seen, rank: int, run_id: str) -> None:
             phases[row["name"]].append(row)
     for name in WITHOUT_ANNOTATION:
         phases.pop(name, None)
+    begin, end = extent(seen, ("actor", rank))
     for row in own:
-        if row["cat"] == "user_annotation" and row["name"] in phases:
+        # The next rollout's phases may have begun while another rank was not done with this one.
+        inside = begin - MOST_NS < row["ts"] < end
+        if row["cat"] == "user_annotation" and row["name"] in phases and inside:
             assert row["process"].endswith(" · cpu")
             assert (row["run_id"], row["attempt"]) == (run_id, 0)
             annotations[row["name"]].append(row)
