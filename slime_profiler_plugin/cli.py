@@ -82,7 +82,7 @@ def merge(
     except (ReadError, MergeError, ConservationError) as error:
         _fail(str(error), _FAILED)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}", _FAILED)
+        _fail(_tell(error), _FAILED)
     if as_json:
         _print_json(report.to_builtins())
     else:
@@ -136,6 +136,8 @@ def demo(out: str, rollouts: int, trainers: int, engines: int, name: str) -> Non
         result = run_demo(out, rollouts, trainers, engines, name, report=click.echo)
     except (DemoError, ConfigError, ValueError) as error:
         _fail(str(error), _FAILED)
+    except OSError as error:
+        _fail(_tell(error), _FAILED)
     _print_demo(result)
     sys.exit(result.merged.exit_code() if result.merged is not None else 0)
 
@@ -143,6 +145,11 @@ def demo(out: str, rollouts: int, trainers: int, engines: int, name: str) -> Non
 def _fail(message: str, code: int) -> NoReturn:
     click.echo(f"slime-profiler: {message}", err=True)
     sys.exit(code)
+
+
+def _tell(error: OSError) -> str:
+    told = error.strerror or str(error)
+    return told if error.filename is None else f"{error.filename}: {told}"
 
 
 def _print_json(value: object) -> None:

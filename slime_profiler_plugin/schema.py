@@ -130,7 +130,7 @@ class Phase(_Span, tag="phase", kw_only=True):
 
 
 class Open(_Span, tag="open", kw_only=True):
-    """A phase still running at a flush, at least 1 s after its start.
+    """A phase still running at a flush, at least 1 s after its start, or at the last flush.
 
     Written once per phase; the later `Phase` with the same `id` supersedes it.
     """

@@ -11,10 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from perfetto import Perfetto, find_perfetto
 
 from slime_profiler_plugin import timeline
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# Machines differ in speed, so no example has a deadline. The gate draws the same examples each
+# time: what new examples find belongs to whoever runs the tests, not to the change at the gate.
+settings.register_profile("here", deadline=None)
+settings.register_profile("gate", deadline=None, derandomize=True)
+settings.load_profile("gate" if os.environ.get("CI") else "here")
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +55,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+@pytest.fixture(scope="session")
+def perfetto() -> Perfetto:
+    """trace_processor under node; skips where it is not installed."""
+    return find_perfetto()

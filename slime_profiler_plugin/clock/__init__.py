@@ -3,7 +3,7 @@
 from ._alignment import ASSUMED_WALL_CLOCK, NO_CLOCK_PAIRS, SAME_CLOCK, Alignment, align_domains, convert_span
 from ._domain import read_clock_domain
 from ._kineto import decimal_us_to_ns, kineto_unix_ns
-from ._mapping import ClockMapping, ClockPiece, ClockStep
+from ._mapping import ClockMapping, ClockPiece, ClockStep, PairFolder
 from ._pairs import ClockPair, read_pair
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ClockPair",
     "ClockPiece",
     "ClockStep",
+    "PairFolder",
     "align_domains",
     "convert_span",
     "decimal_us_to_ns",

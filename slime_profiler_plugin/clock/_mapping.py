@@ -122,24 +122,44 @@ class _Stretch:
         return inside, abs(inside - mono)
 
 
-def _find_pieces(pairs: list[ClockPair]) -> list[ClockPiece]:
-    pieces: list[ClockPiece] = []
-    current: tuple[int, int, int, int] | None = None  # first, last, low, high
-    for pair in pairs:
+class PairFolder:
+    """Takes pairs in order of time and keeps what they say, not each of them.
+
+    Pairs of one piece become its first and its last moment, with the offset and the error that
+    all of them allow.
+    """
+
+    def __init__(self) -> None:
+        self._done: list[ClockPiece] = []
+        self._current: tuple[int, int, int, int] | None = None  # first, last, low, high
+
+    def add(self, pair: ClockPair) -> None:
+        """The next pair."""
         offset = pair.unix_ns - pair.mono_ns
         low, high = offset - pair.error_ns, offset + pair.error_ns
-        if current is None:
-            current = (pair.mono_ns, pair.mono_ns, low, high)
-            continue
-        first, last, known_low, known_high = current
-        if max(low, known_low) <= min(high, known_high):
-            current = (first, pair.mono_ns, max(low, known_low), min(high, known_high))
-        else:
-            pieces.append(_piece(first, last, known_low, known_high))
-            current = (pair.mono_ns, pair.mono_ns, low, high)
-    if current is not None:
-        pieces.append(_piece(*current))
-    return pieces
+        if self._current is not None:
+            first, _, known_low, known_high = self._current
+            if max(low, known_low) <= min(high, known_high):
+                self._current = (first, pair.mono_ns, max(low, known_low), min(high, known_high))
+                return
+            self._done.append(_piece(*self._current))
+        self._current = (pair.mono_ns, pair.mono_ns, low, high)
+
+    def pieces(self) -> list[ClockPiece]:
+        """The pieces so far."""
+        return self._done if self._current is None else [*self._done, _piece(*self._current)]
+
+    def pairs(self) -> list[ClockPair]:
+        """The ends of the pieces as pairs."""
+        ends = dict.fromkeys((at, p) for p in self.pieces() for at in (p.first_ns, p.last_ns))
+        return [ClockPair(at, at + p.offset_ns, p.error_ns) for at, p in ends]
+
+
+def _find_pieces(pairs: list[ClockPair]) -> list[ClockPiece]:
+    folder = PairFolder()
+    for pair in pairs:
+        folder.add(pair)
+    return folder.pieces()
 
 
 def _piece(first: int, last: int, low: int, high: int) -> ClockPiece:

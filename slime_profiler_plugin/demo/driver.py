@@ -32,8 +32,8 @@ _OFF = "off"
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a demo did, for whoever shows it.
 
-    Where the driver did not record, off or because it could not, there is no `run_folder`, no
-    `merged` and no `table` (of the last rollout). `peak_bytes`: see `PeakMemory`.
+    With the profiler off there is no `run_folder`, no `merged` and no `table` (of the last
+    rollout). `peak_bytes`: see `PeakMemory`.
     """
 
     settings: Settings
@@ -60,8 +60,8 @@ def run_demo(
     """Run the demo and merge what it recorded below `out`.
 
     `report` gets a line about each thing that happens. `config` is a shipped name, a path, or
-    ``off``. Raises `DemoError` when something of the demo fails or a weight sync is not
-    proved, `ConfigError` and `ValueError` for settings that cannot work.
+    ``off``. Raises `DemoError` when something of the demo fails, a weight sync is not proved
+    or the driver cannot record, `ConfigError` and `ValueError` for settings that cannot work.
     """
     started = time.monotonic()
     _need_packages()
@@ -72,14 +72,14 @@ def run_demo(
     environment = shared_environment(folder, config)
     with PeakMemory() as memory:
         report(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
-        with (
-            changed_environment(environment),
-            recorded_driver() as recording,
-            own_cluster(cpus=trainers + engines + 1) as gpus,
-        ):
-            settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
-            report(f"Training on {'GPUs, nccl' if settings.device == 'cuda' else 'the CPU, gloo'} …")
-            loop = run_loop(settings, environment, lambda result: report(describe(result)))
+        with changed_environment(environment), recorded_driver() as recording:
+            if not recording and environment[SWITCH_VARIABLE] != _OFF:
+                # A training run would go on without a record; of the demo it is the whole point.
+                raise DemoError(f"nothing can be recorded below {folder}: the warning before this says why")
+            with own_cluster(cpus=trainers + engines + 1) as gpus:
+                settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
+                report(f"Training on {'GPUs, nccl' if settings.device == 'cuda' else 'the CPU, gloo'} …")
+                loop = run_loop(settings, environment, lambda result: report(describe(result)))
         paths = RunPaths(folder, environment[RUN_ID_VARIABLE])
         merged = table = None
         if recording:

@@ -47,6 +47,16 @@ class Item(NamedTuple):
     task: int | None = None
 
 
+def when(line: schema.Phase | schema.Open | schema.Mark | schema.Device | schema.Drop) -> tuple[int, int]:
+    """Start and end of a line, in ns of its process's clock domain."""
+    if isinstance(line, schema.Drop):
+        return line.at_ns, line.at_ns
+    if isinstance(line, schema.Open):
+        return line.start_ns, line.seen_ns
+    length = 0 if isinstance(line, schema.Mark) else line.dur_ns
+    return line.start_ns, line.start_ns + length
+
+
 def thread_row(tid: int) -> RowKey:
     """The row of a thread's own phases."""
     return ("thread", "", tid, 0)

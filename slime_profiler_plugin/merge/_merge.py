@@ -41,8 +41,8 @@ def merge_run(
     """
     run = read_run(folders)
     warnings: list[str] = []
-    wanted = plan_outputs(run, rollouts, out, warnings)
     shared = _Shared(run)
+    wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
     outputs = [_write_output(shared, each, damage) for each in wanted]
@@ -233,8 +233,8 @@ def _window_key(window: TraceWindow) -> tuple[str, str]:
 
 def _stray_name(run: Run, window: TraceWindow, rollouts: list[int | str]) -> tuple[str, str]:
     identity = window.header.identity
-    attempt = int(identity.get("attempt", 0))
-    parts = [format_rank(window.role, window.rank, {}, int(identity.get("pid", 0)))]
+    attempt = identity.get("attempt", 0)
+    parts = [format_rank(window.role, window.rank, {}, identity.get("pid", 0))]
     if len(run.attempts) > 1:
         parts.append(f"attempt {attempt}")
     return DOT.join([*parts, "no records"]), _ids_label(run.run_id, attempt, rollouts)

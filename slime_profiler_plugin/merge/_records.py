@@ -8,7 +8,14 @@ from typing import Any, Final
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import Alignment
-from slime_profiler_plugin.read import DESCRIPTIONS, Block, ProcessRecords, RecordLine, rollout_key
+from slime_profiler_plugin.read import (
+    DESCRIPTIONS,
+    Block,
+    ProcessRecords,
+    RecordLine,
+    impossible_time,
+    rollout_key,
+)
 
 from ._arrows import Endpoint
 from ._items import (
@@ -22,6 +29,7 @@ from ._items import (
     row_of,
     row_order,
     span_args,
+    when,
 )
 from ._ledger import Ledger
 from ._rows import Row, lay_out
@@ -29,6 +37,7 @@ from ._selection import Selection, SyncIndex, choose_blocks
 from ._source import ENCODER, Context, raw_us
 from ._tracks import Tracks
 
+_TIMED: Final = (schema.Phase, schema.Open, schema.Mark, schema.Device, schema.Drop)
 _BATCH: Final = 2000
 
 
@@ -150,6 +159,10 @@ class RecordSource:
         for entry in self.records.items(self._wants):
             line = entry.line
             item: Item | None
+            reason = impossible_time(*when(line)) if isinstance(line, _TIMED) else None
+            if reason is not None:
+                ledger.dropped[reason] += 1
+                continue
             if isinstance(line, (schema.Phase, schema.Open, schema.Mark)):
                 if isinstance(line, schema.Open) and self._open_ids.get(line.id) != line:
                     ledger.dropped["superseded by the phase that ended"] += 1
@@ -182,13 +195,10 @@ class RecordSource:
         rollout = self._syncs.rollout_of(self._ids.attempt, rollout_key(line))
         if rollout is not None and rollout not in self._selection.rollouts:
             return None
-        if isinstance(line, schema.Phase):
-            end = line.start_ns + line.dur_ns
-        elif isinstance(line, schema.Open):
-            end = max(line.seen_ns, self.records.last_ns)
-        else:
-            end = line.start_ns
-        start, end = self._alignment.span_to_reference(line.start_ns, end)
+        start, end = when(line)
+        if isinstance(line, schema.Open):
+            end = max(end, self.records.last_ns)
+        start, end = self._alignment.span_to_reference(start, end)
         if rollout is None and not self._selection.touches(self._ids.attempt, start, end):
             return None
         args = span_args(entry, line, rollout, self._ids)
@@ -213,7 +223,7 @@ class RecordSource:
     def _bracket(self, entry: RecordLine, line: schema.Device, phase: Item | None) -> Item | None:
         if phase is None and line.id not in self.records.orphan_brackets:
             return None
-        start, end = self._alignment.span_to_reference(line.start_ns, line.start_ns + line.dur_ns)
+        start, end = self._alignment.span_to_reference(*when(line))
         if phase is None and not self._selection.touches(self._ids.attempt, start, end):
             return None
         return Item(

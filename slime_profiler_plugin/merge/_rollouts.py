@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from slime_profiler_plugin.layout import RunPaths, rollout_name
+from slime_profiler_plugin.layout import RunPaths, file_safe, rollout_name
 from slime_profiler_plugin.read import Run
 from slime_profiler_plugin.schema import INITIAL
 
@@ -51,17 +52,26 @@ def parse_choice(text: str) -> RolloutChoice:
     raise MergeUsageError(f"--rollout {text!r}: allowed are a number, a:b with a < b, {INITIAL}, latest, all")
 
 
-def plan_outputs(run: Run, choice: RolloutChoice, out: Path | None, warnings: list[str]) -> list[Wanted]:
-    """The files to write. Raises `MergeError` when the run has none of the rollouts asked for."""
+def plan_outputs(
+    run: Run,
+    endings: Mapping[tuple[str, str], str],
+    choice: RolloutChoice,
+    out: Path | None,
+    warnings: list[str],
+) -> list[Wanted]:
+    """The files to write; `endings` as `find_endings` gives them.
+
+    Raises `MergeError` when the run has none of the rollouts asked for.
+    """
     known = known_rollouts(run)
     if not known:
         raise MergeError(f"run {run.run_id}: no record names a rollout")
     if choice == "all":
         groups: list[tuple[str, list[int | str]]] = [
-            (rollout_name(r) if _is_standard(r) else str(r), [r]) for r in known
+            (rollout_name(r) if _is_standard(r) else file_safe(str(r)), [r]) for r in known
         ]
     elif choice == "latest":
-        groups = [_latest(run, known, warnings)]
+        groups = [_latest(run, endings, known, warnings)]
     elif isinstance(choice, tuple):
         inside: list[int | str] = [r for r in known if isinstance(r, int) and choice[0] <= r < choice[1]]
         groups = [(f"rollout_{choice[0]:06d}-{choice[1] - 1:06d}", inside)] if inside else []
@@ -80,8 +90,10 @@ def known_rollouts(run: Run) -> list[int | str]:
     return sorted(named, key=rollout_order)
 
 
-def _latest(run: Run, known: list[int | str], warnings: list[str]) -> tuple[str, list[int | str]]:
-    complete = find_complete(run)
+def _latest(
+    run: Run, endings: Mapping[tuple[str, str], str], known: list[int | str], warnings: list[str]
+) -> tuple[str, list[int | str]]:
+    complete = find_complete(run, endings)
     latest = known[-1]
     if complete is None:
         warnings.append(f"no rollout is complete; this is the latest, {_format(latest)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from slime_profiler_plugin.clock import Alignment
 from slime_profiler_plugin.read import Block, ProcessRecords, RolloutKey, Run
 from slime_profiler_plugin.schema import INITIAL, Rollout
 
+from ._endings import ENDED, ENDED_WITH_JOB
 from ._times import RunClocks
 
 #: Two senders disagree about the rollout of a weight version: then it says nothing.
@@ -41,10 +42,11 @@ class SyncIndex:
 
 
 class Selection:
-    """The rollouts of one output and, for sources that know no rollout, their spans.
+    """The rollouts of one output and, for sources that know no rollout, their span.
 
-    The span of a rollout within an attempt reaches from the first start to the last end of the
-    records that name it. `spans` are (start, end) in reference ns by attempt.
+    It reaches from the first start to the last end of the records of the attempt that name one of them; what
+    lies between two rollouts of a range belongs to the range. `spans` are (start, end) in reference ns by
+    attempt.
     """
 
     def __init__(self, run: Run, clocks: RunClocks, rollouts: Collection[int | str]) -> None:
@@ -59,13 +61,15 @@ class Selection:
                 start, end = (align.to_reference(t) for t in extent)
                 known = extents.get(key, (start, end))
                 extents[key] = (min(known[0], start), max(known[1], end))
-        self.spans: dict[int, list[tuple[int, int]]] = {}
-        for (attempt, _), span in sorted(extents.items(), key=lambda item: (item[0][0], item[1])):
-            self.spans.setdefault(attempt, []).append(span)
+        self.spans: dict[int, tuple[int, int]] = {}
+        for (attempt, _), (start, end) in extents.items():
+            known = self.spans.get(attempt, (start, end))
+            self.spans[attempt] = (min(known[0], start), max(known[1], end))
 
     def touches(self, attempt: int, start_ns: int, end_ns: int) -> bool:
         """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
-        return any(start_ns <= last and end_ns >= first for first, last in self.spans.get(attempt, ()))
+        span = self.spans.get(attempt)
+        return span is not None and start_ns <= span[1] and end_ns >= span[0]
 
 
 def choose_blocks(
@@ -108,11 +112,11 @@ def rollout_order(rollout: int | str) -> tuple[int, int, str]:
     return (1, rollout, "") if isinstance(rollout, int) else (2, 0, rollout)
 
 
-def find_complete(run: Run) -> int | str | None:
+def find_complete(run: Run, endings: Mapping[tuple[str, str], str]) -> int | str | None:
     """The latest rollout of the last attempt that every process is done with, or ``None``.
 
-    A process is done with a rollout when it ended cleanly or has gone on to a later one. A
-    trainer rank that never came to it means that it is not complete.
+    A process is done with a rollout when it has gone on to a later one, or ended as it should (`endings`, by
+    the key of the process). A trainer rank that never came to it means that it is not complete.
     """
     if not run.processes:
         return None
@@ -120,17 +124,17 @@ def find_complete(run: Run) -> int | str | None:
     members = [r for r in run.processes if r.process.attempt == attempt and set(r.extents) - {None}]
     named = sorted({x for r in members for x in r.extents if x is not None}, key=rollout_order)
     for rollout in reversed(named):
-        if all(_is_done(records, rollout, members) for records in members):
+        if all(_is_done(records, rollout, members, endings[records.key]) for records in members):
             return rollout
     return None
 
 
-def _is_done(records: ProcessRecords, rollout: int | str, members: list[ProcessRecords]) -> bool:
+def _is_done(records: ProcessRecords, rollout: int | str, members: list[ProcessRecords], ending: str) -> bool:
     order = rollout_order(rollout)
     own = [rollout_order(r) for r in records.extents if r is not None]
     if max(own) > order or _was_replaced(records, members):
         return True
-    if records.end is None:
+    if ending not in (ENDED, ENDED_WITH_JOB):
         return False
     return order in own or not _trains(records)
 

@@ -6,6 +6,7 @@ file; names carry what the numbers were.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -119,8 +120,14 @@ def name_processes(processes: list[ProcessRecords], several_attempts: bool) -> d
                 parts.append(format_ranks(process.ranks))
             if several_attempts:
                 parts.append(f"attempt {process.attempt}")
-            if len(group) > 1:
+            if len(group) > 1 and process.role is not None:
                 numbered = process.rank is not None or process.engine
                 parts.append(f"incarnation {number}" if numbered else f"pid {process.pid}")
             names[records.key] = DOT.join(parts)
+    # Schedulers of one engine that do not say which part of it they are, for one.
+    shown = Counter(names.values())
+    for records in processes:
+        name = names[records.key]
+        if shown[name] > 1:
+            names[records.key] = f"{name}{DOT}pid {records.process.pid}"
     return names

@@ -9,7 +9,14 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from slime_profiler_plugin.read import Damage, TimedEvent, TraceEvent, TraceWindow, read_events
+from slime_profiler_plugin.read import (
+    Damage,
+    TimedEvent,
+    TraceEvent,
+    TraceWindow,
+    impossible_time,
+    read_events,
+)
 
 from ._flows import IdSource
 from ._ledger import Ledger
@@ -24,6 +31,8 @@ _ASYNC_PHASES: Final = frozenset("bneSTFpNOD")
 _ANNOTATIONS: Final = (b'"user_annotation"', b'"gpu_user_annotation"')
 _EVENT: Final = msgspec.json.Encoder()
 _BATCH: Final = 4000
+#: What fits the flat arrays of the survey, whatever a damaged clock pair makes of a time.
+_LATEST_NS: Final = 2**62
 
 
 class WindowSource:
@@ -53,7 +62,7 @@ class WindowSource:
         self._tracks = tracks
         self._ids = ids
         self._name, self._labels = shown
-        self._attempt = int(window.header.identity.get("attempt", 0))
+        self._attempt = window.header.identity.get("attempt", 0)
         self._names = TrackNames(window.header.identity.get("pid"))
         self._moved: dict[int, int] = {}
         self._flow_ids: dict[int, int] = {}
@@ -122,17 +131,18 @@ class WindowSource:
         if start is None:
             ledger.dropped["event without a time"] += 1
             return None
-        if start <= 0:
-            ledger.dropped["event at time 0 or before"] += 1
-            return None
-        if length < 0:
-            ledger.dropped["slice of negative length"] += 1
+        reason = impossible_time(start, start + length)
+        if reason is not None:
+            ledger.dropped[reason] += 1
             return None
         if self._shift is not None:
             first = start + self._shift
             last = first + length
         else:
             first, last = self._clock.span_to_reference(start, start + length)
+        if first <= -_LATEST_NS or last >= _LATEST_NS:
+            ledger.dropped["event at a time beyond the clock"] += 1
+            return None
         if not self._belongs(first, last):
             ledger.other_rollouts += 1
             return None

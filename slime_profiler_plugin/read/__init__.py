@@ -1,7 +1,7 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
 from ._files import Damage, ReadError
-from ._index import DESCRIPTIONS, Block, RolloutKey, rollout_key
+from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
@@ -26,6 +26,7 @@ __all__ = [
     "TraceRefusedError",
     "TraceWindow",
     "find_runs",
+    "impossible_time",
     "is_run_folder",
     "read_events",
     "read_header",

@@ -68,10 +68,10 @@ def pick_longest(paths: list[Path], damage: list[Damage]) -> Path:
 
     A copy that is no prefix of it is added to `damage`: then they are not copies.
     """
-    lengths = {path: _content_length(path) for path in paths}
+    lengths = {path: _content_length(path, damage) for path in paths}
     longest = max(paths, key=lambda path: lengths[path])
     for path in paths:
-        if path is longest:
+        if path is longest or lengths[path] < 0:
             continue
         at = _first_difference(path, longest)
         if at is not None:
@@ -136,8 +136,13 @@ def _decompress_until_error(path: Path, skip: int) -> Iterator[bytes]:
                 skip = max(0, skip - len(content))
 
 
-def _content_length(path: Path) -> int:
-    return sum(map(len, read_blocks(path, [])))
+def _content_length(path: Path, damage: list[Damage]) -> int:
+    """Bytes of content; -1 for a file that cannot be read, which is added to `damage`."""
+    try:
+        return sum(map(len, read_blocks(path, [])))
+    except ReadError as error:
+        damage.append(Damage(str(path), "refused", str(error).removeprefix(f"{path}: ")))
+        return -1
 
 
 def _first_difference(shorter: Path, longer: Path) -> int | None:

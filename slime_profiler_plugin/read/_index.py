@@ -24,6 +24,19 @@ DESCRIPTIONS: Final = (
 _SPANS: Final = (schema.Phase, schema.Open, schema.Mark)
 
 
+#: Half the range of 64-bit nanoseconds: sums of two times still fit.
+_LATEST_NS: Final = 2**62
+
+
+def impossible_time(start_ns: int, end_ns: int) -> str | None:
+    """Why something cannot have been from `start_ns` to `end_ns`; ``None`` when it can."""
+    if end_ns < start_ns:
+        return "slice of negative length"
+    if start_ns <= 0:
+        return "event at time 0 or before"
+    return "event at a time beyond the clock" if end_ns >= _LATEST_NS else None
+
+
 class RolloutKey(NamedTuple):
     """What a line says about the rollout it belongs to: the rollout itself, or a sync."""
 
@@ -80,6 +93,8 @@ class Block(msgspec.Struct):
             self.unknown[item.kind] += 1
 
     def _note_time(self, start: int, end: int) -> None:
+        if impossible_time(start, end) is not None:
+            return
         self.first_ns = start if self.first_ns is None else min(self.first_ns, start)
         self.last_ns = max(self.last_ns, end)
 

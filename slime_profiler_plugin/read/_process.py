@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.clock import ClockPair
+from slime_profiler_plugin.clock import ClockPair, PairFolder
 from slime_profiler_plugin.schema import Rollout
 
 from ._files import Damage
-from ._index import Block, KnownPhases
+from ._index import Block, KnownPhases, impossible_time
 from .records import RecordLine, Segment, read_line_blocks
 
 #: One wall clock read says nothing about its own error; this is what a slow read costs.
@@ -31,6 +31,7 @@ class ProcessRecords:
         self.process = process
         self.threads: dict[int, str] = {}
         self.phase_defs: dict[str, schema.PhaseDef] = {}
+        #: The (monotonic, realtime) pairs, folded: those that agree are two of them.
         self.clocks: list[ClockPair] = []
         self.drops: list[schema.Drop] = []
         self.opens: list[schema.Open] = []
@@ -103,15 +104,17 @@ def scan_process(segments: list[Segment], process: schema.Process) -> ProcessRec
     records = ProcessRecords(segments, process)
     opens: dict[int, schema.Open] = {}
     known = KnownPhases()
+    clocks = PairFolder()
     for index, segment in enumerate(segments):
         for number, items in read_line_blocks(segment, records.damage):
             block = Block(index, number)
             for item in items:
                 block.note(item)
                 records.counts[item.kind] += 1
-                _note(records, item.line, opens)
+                _note(records, item.line, opens, clocks)
                 _note_bracket(records, block, item.line, known)
             records.blocks.append(block)
+    records.clocks = clocks.pairs()
     if opens:  # a phase may have been written before the line that says it is open
         for phase in records.phases():
             opens.pop(phase.id, None)
@@ -119,7 +122,12 @@ def scan_process(segments: list[Segment], process: schema.Process) -> ProcessRec
     return records
 
 
-def _note(records: ProcessRecords, line: schema.Line | schema.Unknown, opens: dict[int, schema.Open]) -> None:
+def _note(
+    records: ProcessRecords,
+    line: schema.Line | schema.Unknown,
+    opens: dict[int, schema.Open],
+    clocks: PairFolder,
+) -> None:
     # Ordered by how often each kind is met.
     if isinstance(line, schema.Phase):
         opens.pop(line.id, None)
@@ -132,7 +140,7 @@ def _note(records: ProcessRecords, line: schema.Line | schema.Unknown, opens: di
     elif isinstance(line, schema.Mark):
         _note_span(records, line, line.start_ns)
     elif isinstance(line, schema.Clock):
-        records.clocks.append(ClockPair(line.mono_ns, line.unix_ns, line.error_ns))
+        clocks.add(ClockPair(line.mono_ns, line.unix_ns, line.error_ns))
         records.last_ns = max(records.last_ns, line.mono_ns)
     elif isinstance(line, schema.PhaseDef):
         records.phase_defs[line.name] = line
@@ -159,6 +167,8 @@ def _note_bracket(
 
 
 def _note_span(records: ProcessRecords, line: schema.Phase | schema.Open | schema.Mark, end: int) -> None:
+    if impossible_time(line.start_ns, end) is not None:
+        return
     records.first_ns = min(records.first_ns, line.start_ns)
     records.last_ns = max(records.last_ns, end)
     rollout: Rollout = line.rollout  # type: ignore[assignment]

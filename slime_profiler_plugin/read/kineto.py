@@ -125,18 +125,21 @@ def _timed(event: TraceEvent) -> TimedEvent:
 
 def _parse_header(metadata: dict[str, Any]) -> TraceHeader:
     rest = dict(metadata)
-    identity = rest.pop(IDENTITY_KEY, None)
-    rollouts = rest.pop(ROLLOUTS_KEY, None)
+    told, covers = rest.pop(IDENTITY_KEY, None), rest.pop(ROLLOUTS_KEY, None)
+    told = told if isinstance(told, dict) else {}
     base = rest.get(_BASE_KEY)
-    identity = dict(identity) if isinstance(identity, dict) else {}
-    pairs = identity.pop("clock_pairs", None)
+    pairs = told.get("clock_pairs")
     return TraceHeader(
-        identity,
-        list(rollouts) if isinstance(rollouts, list) else [],
-        int(base) if isinstance(base, (int, str)) and str(base).lstrip("-").isdigit() else None,
-        [ClockPair(*pair) for pair in pairs] if isinstance(pairs, list) else [],
+        {key: value for key, value in told.items() if isinstance(value, _IDENTITY.get(key, ()))},
+        [r for r in covers if isinstance(r, (int, str))] if isinstance(covers, list) else [],
+        base if isinstance(base, int) else None,
+        [ClockPair(*pair) for pair in pairs if _is_pair(pair)] if isinstance(pairs, list) else [],
         rest,
     )
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(isinstance(part, int) for part in value)
 
 
 def _decode_one(text: bytes) -> TraceEvent:
@@ -187,6 +190,19 @@ def _clean(value: object) -> object:
 
 
 _RAW_FIELDS: Final = frozenset({"cat", "name", "ts", "dur", "bp", "s", "args"})
+#: Fields of the identity and what they must be; anything else in it is damage, and left out.
+_IDENTITY: Final[dict[str, type]] = {
+    "run_id": str,
+    "attempt": int,
+    "host": str,
+    "pid": int,
+    "incarnation": str,
+    "role": str,
+    "rank": int,
+    "ranks": dict,
+    "world_size": int,
+    "clock_domain": str,
+}
 _PLAIN_FIELDS: Final[dict[str, tuple[type, ...]]] = {
     "ph": (str,),
     "pid": (int, str, type(None)),

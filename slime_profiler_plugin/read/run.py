@@ -18,6 +18,10 @@ from ._process import ProcessRecords, scan_process
 from .kineto import TraceHeader, TraceRefusedError, read_header
 from .records import LinesRefusedError, Segment, read_process_line
 
+#: A larger world is a damaged number, and not worth a list of who is missing.
+_MOST_RANKS: Final = 1_000_000
+#: More segments than the budget of a process allows for: likewise.
+_MOST_SEGMENTS: Final = 1000
 #: An export that was cut off before its file got its name.
 _UNFINISHED: Final = ".tmp"
 _STEM: Final = re.compile(r"(?P<stem>.+\.pt\.trace\.json)(\.gz)?(\.tmp)?")
@@ -59,7 +63,8 @@ class RoleRanks(NamedTuple):
     @property
     def missing(self) -> list[int]:
         """Ranks that should be there and are not."""
-        return sorted(set(range(self.world_size or 0)) - self.seen)
+        size = self.world_size or 0
+        return sorted(set(range(size)) - self.seen) if size <= _MOST_RANKS else []
 
 
 class Run:
@@ -224,9 +229,9 @@ def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.
         if process is not None:
             lines.setdefault(number, process)
     numbers = sorted(copies, key=lambda n: (n is None, n))
-    known = [n for n in numbers if n is not None]
-    for gap in sorted(set(range(known[-1] + 1 if known else 0)) - set(known)):
-        run.damage.append(Damage(str(copies[known[-1]][0]), "missing", f"segment {gap} of this process"))
+    known = {n for n in numbers if n is not None}
+    for gap in sorted(set(range(min(max(known, default=0), _MOST_SEGMENTS))) - known):
+        run.damage.append(Damage(str(paths[0]), "missing", f"segment {gap} of this process"))
     chosen = [copies[n][0] if len(copies[n]) == 1 else pick_longest(copies[n], run.damage) for n in numbers]
     segments = [Segment(path, path.stat().st_size) for path in chosen]
     first = next((lines[n] for n in numbers if n in lines), None)

@@ -91,11 +91,11 @@ class SegmentedFile:
     def rotate(self) -> None:
         """Set the current segment aside, compress it, and be without a file until `open`.
 
-        Raises `OSError` when it could not be set aside or compressed; what was written stays.
+        Raises `OSError` when it could not be set aside, and is open still, or not compressed.
         """
-        self.close()
         aside = self._path_of(self.segment)
         os.rename(self._path_of(None), aside)
+        self.close()
         self.segment += 1
         self._rotated_bytes += self.size
         raw_size, self.size = self.size, 0

@@ -10,7 +10,6 @@ left to the writer, and each ``except`` catches what `_guard` says is ours.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from asyncio import _get_running_loop as running_loop  # `get_running_loop` raises when there is none
@@ -34,6 +33,7 @@ from ._context import (
 )
 from ._guard import FAILURE, Guard, describe
 from ._outputs import Opened, Outputs
+from ._spans import OpenSpan
 
 if TYPE_CHECKING:
     from ._queue import RecordQueue
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 get_parent: Final = PARENT.get
 set_parent: Final = PARENT.set
 get_rollout: Final = ROLLOUT.get
-
-#: Spans of ``begin`` that may be open and listed at once: a program that never ends its
-#: spans must not grow for ever.
-MOST_OPEN_SPANS: Final = 10_000
 
 
 class HotPath:
@@ -281,102 +277,3 @@ class EnteredAgain:
         """True: this was the end of the inner ``with``, not of the phase."""
         phase.opened = self._before
         return True
-
-
-class OpenSpan:
-    """What `begin` returns: a phase that need not nest and may end on another thread."""
-
-    __slots__ = (
-        "_ends",
-        "_hot",
-        "_opened",
-        "fields",
-        "id",
-        "name",
-        "parent",
-        "rollout",
-        "start_ns",
-        "state",
-        "task",
-    )
-
-    def __init__(self, hot: HotPath, name: str, fields: dict[str, object]) -> None:
-        self._hot = hot
-        self._ends = itertools.count()  # atomic: of two threads that end it one is the first
-        self._opened: Opened | None = None
-        self.name = name
-        self.fields = fields
-        self.id = next_id()
-        try:
-            self.state, self.task, self.parent = hot.place()
-            self.rollout = hot.current_rollout()
-        except FAILURE as error:
-            hot.guard.failed("phase", error)
-        try:
-            if hot.outputs.busy():
-                self._opened = hot.outputs.open_span(self)
-        except FAILURE as error:
-            hot.outputs.failed("record_function", error)
-        self.start_ns = monotonic_ns()
-        if len(hot.open) < MOST_OPEN_SPANS:
-            hot.open[self.id] = self
-
-    def end(self, **fields: object) -> None:
-        """Close the span; `fields` are added. A second call does nothing."""
-        end = monotonic_ns()
-        if next(self._ends):
-            return
-        hot = self._hot
-        try:
-            if self._opened is not None:
-                self._opened.close(self)
-            hot.queue.put(
-                (
-                    self.name,
-                    self.id,
-                    self.parent,
-                    self.rollout,
-                    self.start_ns,
-                    end,
-                    self.state.tid,
-                    self.task,
-                    {**self.fields, **fields} or None,
-                    None,
-                )
-            )
-            hot.open.pop(self.id, None)
-        except FAILURE as error:
-            hot.guard.failed("phase", error)
-
-    def inside(self) -> Inside:
-        """Context manager: what this thread or task records within has the span as parent."""
-        return Inside(self.id, self._hot)
-
-
-class Inside:
-    """A span as the parent of what is recorded here and now."""
-
-    __slots__ = ("_in_loop", "_state", "before", "id")
-
-    def __init__(self, span_id: int, hot: HotPath) -> None:
-        self.id = span_id
-        self.before: Node | None = None
-        self._state = hot.thread_state()
-        self._in_loop = running_loop() is not None
-
-    def __enter__(self) -> None:
-        if self._in_loop:
-            self.before = get_parent()
-            set_parent(self)
-        else:
-            self.before = self._state.current
-            self._state.current = self
-
-    def __exit__(self, *exc: object) -> None:
-        innermost = get_parent() if self._in_loop else self._state.current
-        if innermost is not self:
-            take_out(self, innermost)
-        elif self._in_loop:
-            set_parent(self.before)
-        else:
-            self._state.current = self.before

@@ -14,8 +14,9 @@ from ._guard import FAILURE, Guard
 from ._record_function import RecordFunction, loaded_torch
 
 if TYPE_CHECKING:
-    from ._hot import OpenSpan, Phase
+    from ._hot import Phase
     from ._nvtx import NvtxRanges
+    from ._spans import OpenSpan
 
 
 #: Around the end of a torch.profiler window: an annotation would begin inside it and end outside.

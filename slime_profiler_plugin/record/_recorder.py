@@ -79,7 +79,7 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
-        self._sigterm = SigtermFlush(lambda: self._end("SIGTERM"))
+        self._sigterm = SigtermFlush(flush=self.flush, end=self._terminate)
         if outputs.records:
             self._writer.start()
         else:
@@ -139,7 +139,8 @@ class Recorder:
 
     def flush(self) -> None:
         """`Timeline.flush`."""
-        self._writer.flush(FLUSH_TIMEOUT_S)
+        with self._guard("flush"):
+            self._writer.flush(FLUSH_TIMEOUT_S)
 
     def close(self, reason: str) -> None:
         """End the recording: everything is written, the file closed, SIGTERM given back."""
@@ -147,8 +148,7 @@ class Recorder:
             return
         if self._windows is not None:
             self._guard.call("windows", self._windows.close)
-        with self._guard("close"):
-            self._end(reason)
+        self._end(reason)
         with self._guard("signals"):
             self._sigterm.remove()
 
@@ -162,14 +162,20 @@ class Recorder:
         self._sigterm.remove()
         self._off()
 
+    def _terminate(self) -> None:
+        """SIGTERM leaves no time to write a window: it is counted as lost."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.abandon, "SIGTERM")
+        self._end("SIGTERM")
+
     def _end(self, reason: str) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        _recording.discard(self)
-        self._outputs.close()
-        self._writer.close(reason, CLOSE_TIMEOUT_S)
-        self._writer.queue.close("after the end")
+        """May interrupt itself, by SIGTERM: each step may be done twice."""
+        with self._guard("close"):
+            self._closed = True
+            _recording.discard(self)
+            self._outputs.close()
+            self._writer.close(reason, CLOSE_TIMEOUT_S)
+            self._writer.queue.close("after the end")
 
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)

@@ -16,9 +16,10 @@ class SigtermFlush:
     ignored, and a handler that stands there, such as Ray's, is left alone; atexit covers it.
     """
 
-    def __init__(self, flush: Callable[[], None]) -> None:
-        """`flush` must return within seconds and raise nothing."""
+    def __init__(self, flush: Callable[[], None], end: Callable[[], None]) -> None:
+        """Both must return within seconds and raise nothing; `end` is the last flush."""
         self._flush = flush
+        self._end = end
         self._installed = False
 
     def install(self) -> None:
@@ -38,6 +39,13 @@ class SigtermFlush:
         self._installed = False
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self._flush()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if signal.getsignal(signal.SIGTERM) != self._handle:
+            # Called by a handler that came after ours. It would not have called the default,
+            # which is no function, so the process may well go on.
+            self._flush()
+            return
+        try:
+            self._end()
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)

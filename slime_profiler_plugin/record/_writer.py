@@ -105,10 +105,10 @@ class Writer:
         done = threading.Event()
         self._requests.put(_Request(done, end_reason))
         deadline = time.monotonic() + timeout_s
-        while not done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline or not self._thread.is_alive():
-                return done.is_set()
-        return True
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            if done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
+                return True
+        return done.is_set()
 
     def _run(self) -> None:
         with self._guard("writer"):

@@ -12,7 +12,8 @@ import pytest
 from recordings import Recording, environment, read_recording, record_files, run_program
 
 START = """
-import os, sys
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, from 3.12 on
 from pathlib import Path
 from slime_profiler_plugin import timeline
 out = Path(sys.argv[1])

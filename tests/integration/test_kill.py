@@ -215,6 +215,26 @@ with timeline.phase("weight_sync"):
     assert len(got.phases) == 3
 
 
+def test_sigterm_inside_a_profiler_window_counts_it_as_lost(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = """
+timeline.start({"out": sys.argv[1], "records": {"period_s": 60}, "profiler": {"activities": ["cpu"]}},
+               run_id="run", role="actor", rank=0, world_size=1)
+timeline.set_rollout(0)
+record(1)
+tell("inside")
+time.sleep(600)
+"""
+    with Child(program, tmp_path) as child:
+        child.wait_for("inside")
+        assert child.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    got = child.recording()
+    assert [(d.what, d.reason, d.count) for d in got.all(schema.Drop)] == [
+        ("trace", "window not written: SIGTERM", 1)
+    ]
+    assert len(got.phases) == 1
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_handler_of_the_program_is_left_alone(tmp_path: Path, when: str) -> None:
     program = f"""
@@ -238,6 +258,56 @@ time.sleep(600)
     got = child.recording()
     assert len(got.phases) == 3
     assert got.end.reason == "exit"
+
+
+def test_a_later_handler_that_calls_ours_goes_on(tmp_path: Path) -> None:
+    program = """
+start()
+record(3)
+before = signal.getsignal(signal.SIGTERM)
+def handler(number, frame):
+    if callable(before):
+        before(number, frame)
+    tell("theirs")
+signal.signal(signal.SIGTERM, handler)
+os.kill(os.getpid(), signal.SIGTERM)
+record(2)
+signal.signal(signal.SIGTERM, before)
+tell("ready")
+time.sleep(600)
+"""
+    with Child(program, tmp_path, period_s=60) as child:
+        child.wait_for("theirs")
+        child.wait_for("ready")
+        assert child.end(signal.SIGTERM) == (-signal.SIGTERM, [])
+    got = child.recording()
+    assert len(got.phases) == 5
+    assert got.end.reason == "SIGTERM"
+    got.check_counts()
+
+
+@pytest.mark.parametrize("busy_with", ["timeline.stop()", "sys.exit()", "timeline.flush()"])
+def test_sigterm_while_the_last_flush_is_under_way(tmp_path: Path, busy_with: str) -> None:
+    program = f"""
+start()
+real_write = os.write
+def slow(fd, data):
+    if threading.current_thread() is not threading.main_thread():
+        real_write(1, b"writing\\n")
+        time.sleep(0.5)
+    return real_write(fd, data)
+os.write = slow
+record(300)
+{busy_with}
+time.sleep(600)
+"""
+    with Child(program, tmp_path, period_s=60) as child:
+        child.wait_for("writing")
+        assert child.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    got = child.recording()
+    assert len(got.phases) == 300
+    assert got.end
+    got.check_counts()
 
 
 def test_an_ignored_sigterm_stays_ignored(tmp_path: Path) -> None:

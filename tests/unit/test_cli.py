@@ -12,7 +12,11 @@ from slime_profiler_plugin.testing import write_synthetic_run
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+    try:
+        runner = CliRunner(mix_stderr=False)
+    except TypeError:  # since click 8.2 the streams are always apart
+        runner = CliRunner()
+    return runner.invoke(cli.main, [str(argument) for argument in arguments])
 
 
 def merged_names(folder):
@@ -21,7 +25,7 @@ def merged_names(folder):
 
 def test_version_is_the_packages():
     result = run("--version")
-    assert (result.exit_code, result.output) == (0, f"slime-profiler, version {__version__}\n")
+    assert (result.exit_code, result.stdout) == (0, f"slime-profiler, version {__version__}\n")
 
 
 def test_merge_of_a_run_writes_its_latest_complete_rollout_and_says_what_it_did(tmp_path):
@@ -29,7 +33,7 @@ def test_merge_of_a_run_writes_its_latest_complete_rollout_and_says_what_it_did(
     result = run("merge", made.folder)
     assert result.exit_code == 0
     assert merged_names(made.folder) == ["rollout_000001.trace.json.gz"]
-    lines = result.output.splitlines()
+    lines = result.stdout.splitlines()
     assert lines[0] == "run synthetic, attempts 0"
     assert "  actor: 2 of 2 ranks seen" in lines
     total = sum(len(process.lines) for process in made.processes)
@@ -65,7 +69,7 @@ def test_output_option(tmp_path):
 def test_json_report(tmp_path):
     made = write_synthetic_run(tmp_path)
     result = run("merge", made.folder, "--rollout", "all", "--json")
-    report = json.loads(result.output)
+    report = json.loads(result.stdout)
     assert [output["rollouts"] for output in report["outputs"]] == [["initial"], [0], [1]]
     assert {process["ending"] for process in report["processes"]} == {"ended"}
 
@@ -76,12 +80,12 @@ def test_partial_run_exits_3_unless_allowed(tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     result = run("merge", made.folder)
     assert result.exit_code == 3
-    assert f"truncated: {path}:" in result.output
+    assert f"truncated: {path}:" in result.stdout
     assert run("merge", made.folder, "--allow-partial").exit_code == 0
     path.unlink()
     result = run("merge", made.folder)
     assert result.exit_code == 3
-    assert "  actor: 1 of 2 ranks seen; missing 1" in result.output.splitlines()
+    assert "  actor: 1 of 2 ranks seen; missing 1" in result.stdout.splitlines()
 
 
 def test_files_that_are_no_source_are_listed_and_no_failure(tmp_path):
@@ -89,7 +93,7 @@ def test_files_that_are_no_source_are_listed_and_no_failure(tmp_path):
     (made.folder / "records" / "host0" / "notes.txt").write_text("hello")
     result = run("merge", made.folder)
     assert result.exit_code == 0
-    assert "1 files are no source" in result.output
+    assert "1 files are no source" in result.stdout
 
 
 def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):
@@ -110,10 +114,12 @@ def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):
         (["RUN", "--rollout", "all", "-o", "OUT/x.json"], 2, "3 rollouts do not fit one file"),
         (["OUT/nothing"], 1, "nothing: no such folder"),
         (["RUN", "-o", "RUN/run.json/x.json"], 1, "run.json: File exists"),
+        (["RUN", "-o", "RUN/traces.json"], 1, "traces.json: Is a directory"),
     ],
 )
 def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, message):
     made = write_synthetic_run(tmp_path)
+    (made.folder / "traces.json").mkdir()
     result = run(
         "merge", *(a.replace("RUN", str(made.folder)).replace("OUT", str(tmp_path)) for a in arguments)
     )
@@ -124,18 +130,29 @@ def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, me
     assert not (made.folder / "merged").exists()
 
 
+def test_demo_that_cannot_record_is_an_error_in_one_line(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("ray")
+    (tmp_path / "file").write_text("no folder")
+    result = run("demo", "--out", tmp_path / "file")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        f"slime-profiler: nothing can be recorded below {tmp_path / 'file'}"
+    )
+
+
 def test_no_run_is_a_usage_error():
     assert run("merge").exit_code == 2
     assert run("merge", "x", "--nonsense").exit_code == 2
 
 
 def test_shipped_configurations_are_listed_and_shown():
-    names = run("config", "list").output.split()
+    names = run("config", "list").stdout.split()
     assert {"timeline", "kernels", "nsys", "everything"} <= set(names)
-    assert json.loads(run("config", "list", "--json").output) == names
+    assert json.loads(run("config", "list", "--json").stdout) == names
     shown = run("config", "show", "timeline")
     assert shown.exit_code == 0
-    assert shown.output.startswith("#")
+    assert shown.stdout.startswith("#")
     unknown = run("config", "show", "nonsense")
     assert unknown.exit_code == 1
     assert "nonsense" in unknown.stderr

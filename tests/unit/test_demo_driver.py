@@ -70,3 +70,14 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, 
         run_demo(tmp_path, report=lines.append, **options)
     assert lines == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_ray_starts(tmp_path, monkeypatch, caplog):
+    pytest.importorskip("torch")
+    pytest.importorskip("ray")
+    monkeypatch.setattr("slime_profiler_plugin.demo.driver.own_cluster", None)  # calling it would be noticed
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    with pytest.raises(DemoError, match=f"nothing can be recorded below {file}"):
+        run_demo(file)
+    assert "stays off" in caplog.text

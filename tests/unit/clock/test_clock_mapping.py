@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_profiler_plugin.clock import ClockMapping, ClockPair
+from slime_profiler_plugin.clock import ClockMapping, ClockPair, PairFolder
 
 S = 1_000_000_000
 OFFSET = 1_795_000_000 * S
@@ -77,6 +77,23 @@ def test_constant_offset_is_known_where_it_holds():
     assert mapping.constant_offset(0, 10 * S + 1) is None
     assert mapping.constant_offset(20 * S, 30 * S) is None
     assert mapping.constant_offset(110 * S, 10**6 * S) == OFFSET + 1_000_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 500), st.integers(-300, 300)), min_size=1))
+def test_folded_pairs_make_the_same_mapping(reads):
+    pairs = sorted(ClockPair(mono, OFFSET + mono + wrong, error) for mono, error, wrong in reads)
+    folder = PairFolder()
+    for each in pairs:
+        folder.add(each)
+    assert folder.pieces() == ClockMapping(pairs).pieces
+    assert len(folder.pairs()) <= 2 * len(folder.pieces())
+
+
+def test_folding_keeps_two_pairs_of_any_number_that_agree():
+    folder = PairFolder()
+    for second in range(1000):
+        folder.add(pair(second * S))
+    assert folder.pairs() == [pair(0), pair(999 * S)]
 
 
 @given(

@@ -19,21 +19,22 @@ def write_late_brackets(folder, order):
     ids = []
     for rollout in (0, 1, 2):
         for number in range(6):
-            at = rollout * 10_000 + number * 100
+            at = 1000 + rollout * 10_000 + number * 100
             ids.append(process.phase("train_step", at, at + 90, rollout=rollout))
-    process.phase("decode", 9_000, 10_050)
-    process.lines.append(schema.Drop(at_ns=10_100, what="phase", reason="full", count=2))
+    process.phase("decode", 9_000, 11_050)
+    process.lines.append(schema.Drop(at_ns=11_100, what="phase", reason="full", count=2))
     fields = {"device_type": "cuda", "device_index": 0, "stream": 7, "uncertainty_ns": 1, "dur_ns": 10}
     brackets = [
-        schema.Device(id=i, start_ns=(n // 6) * 10_000 + n % 6 * 100 + 5, **fields) for n, i in enumerate(ids)
+        schema.Device(id=i, start_ns=1005 + (n // 6) * 10_000 + n % 6 * 100, **fields)
+        for n, i in enumerate(ids)
     ]
-    brackets.append(schema.Device(id=500, start_ns=20_010, **fields))
+    brackets.append(schema.Device(id=500, start_ns=21_010, **fields))
     process.lines += [brackets[i] for i in order]
     process.end(30_000)
     return process.write(folder)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(order=st.permutations(range(19)), size=st.sampled_from([64, 300, 1000]), packed=st.booleans())
 def test_outputs_are_the_same_whatever_the_size_of_blocks(tmp_path, monkeypatch, order, size, packed):
     path = write_late_brackets(tmp_path, order)

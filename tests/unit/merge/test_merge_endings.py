@@ -10,7 +10,7 @@ S = 1000 * MS
 
 def endings(tmp_path, *processes):
     for process in processes:
-        process.phase("train_step", 0, 100, rollout=0)
+        process.phase("train_step", 1, 100, rollout=0)
         process.write(tmp_path)
     return {p.pid: p.ending for p in merge_run([tmp_path / "r"], 0).processes}
 

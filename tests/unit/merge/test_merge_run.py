@@ -151,14 +151,46 @@ def test_latest_is_the_last_rollout_that_every_process_is_done_with(tmp_path):
     assert [output.rollouts for output in report.outputs] == [[2]]
     # Rank 1 was killed in rollout 2, before its sync.
     path = next(made.folder.glob("records/*/201-*.jsonl"))
-    lines = [
-        x for x in made.trainers[1].lines if not isinstance(x, schema.End) and getattr(x, "sync", 0) != 3
-    ]
+    made.trainers[1].process.period_s = 0.1
+    lines = [x for x in made.trainers[1].lines[:-2] if getattr(x, "sync", 0) != 3]
     path.write_bytes(schema.encode_lines(lines))
     report = merge_run([made.folder])
     assert [output.rollouts for output in report.outputs] == [[1]]
     assert report.warnings == ["rollout 2 is not complete: --rollout 2 merges it all the same"]
     assert merge_run([made.folder], 2).outputs[0].rollouts == [2]
+
+
+def test_rollout_that_the_end_of_the_job_cut_off_without_exit_code_is_complete(tmp_path):
+    made = write_synthetic_run(tmp_path, rollouts=2)
+    for process in made.trainers:
+        process.lines.pop()  # the end; the clock pair before it is the last sign of life
+        process.write(tmp_path)
+    report = merge_run([made.folder])
+    assert [output.rollouts for output in report.outputs] == [[1]]
+    assert {p.ending for p in report.processes if p.role == "actor"} == {"ended with the job"}
+    assert report.warnings == []
+
+
+def test_processes_that_do_not_say_what_they_are_are_told_apart_by_pid(tmp_path):
+    for pid, fields in ((5, {}), (6, {}), (7, {"role": "reward"}), (8, {"role": "reward"})):
+        process = ProcessFile("r", pid=pid, **fields)
+        process.phase("work", 10, 20, rollout=0)
+        process.end(100)
+        process.write(tmp_path)
+    for rank in (0, 1):  # two schedulers of one engine
+        process = ProcessFile("r", pid=20 + rank, role="engine", rank=rank, engine={"index": 3})
+        process.phase("work", 10, 20, rollout=0)
+        process.end(100)
+        process.write(tmp_path)
+    _, merged = merge_one(tmp_path / "r", 0)
+    assert list(merged.processes.values()) == [
+        "engine 3 · pid 20 · phases",
+        "engine 3 · pid 21 · phases",
+        "reward · pid 7 · phases",
+        "reward · pid 8 · phases",
+        "process 5 · phases",
+        "process 6 · phases",
+    ]
 
 
 def test_all_writes_one_file_per_rollout_and_a_range_one_for_all(tmp_path):
@@ -218,7 +250,7 @@ def test_missing_rank_is_an_empty_labelled_process(tmp_path):
 
 def test_open_phase_is_drawn_to_the_last_sign_of_life_and_named(tmp_path):
     driver = ProcessFile("r", pid=1, role="driver", start_ns=0)
-    driver.phase("generate", 0, 100, rollout=0)
+    driver.phase("generate", 1, 100, rollout=0)
     driver.end(60_000 * MS)
     killed = ProcessFile("r", pid=2, role="actor", rank=0)
     killed.open("train_step", 1000, 3000 * MS, rollout=0)
@@ -377,7 +409,7 @@ def test_brackets_marks_drops_and_buckets_have_rows_of_their_own(tmp_path):
 
 def test_tasks_of_a_thread_get_lanes_of_their_own(tmp_path):
     process = ProcessFile("r", pid=1, role="rollout_manager")
-    process.phase("generate", 0, 1000, rollout=0)
+    process.phase("generate", 1, 1000, rollout=0)
     for task, start in ((1, 100), (2, 150), (3, 400)):
         outer = process.phase("reward", start, start + 100, rollout=0, task=task)
         process.phase("score", start + 10, start + 90, rollout=0, task=task, parent=outer)

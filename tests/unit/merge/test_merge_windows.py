@@ -260,9 +260,17 @@ def test_two_windows_of_a_rank_are_told_apart(tmp_path, made):
     assert [s[0] for s in merged.slices(f"{base} · window rollout_000001 · cpu")] == ["b"]
 
 
+def test_what_lies_between_two_rollouts_belongs_to_their_range(tmp_path, made):
+    between = START + 1250 * MS  # after the sync that follows rollout 0, before rollout 1
+    write_trace_window(tmp_path, made.trainers[0], [0, 1], [op("between", between, 5)])
+    for rollouts, found in ((0, []), (1, []), ((0, 2), ["between"])):
+        _, merged = merge(made, rollouts)
+        assert [s[0] for s in merged.slices("actor rank 0 · tp0 pp0 dp0 · cpu")] == found
+
+
 def test_step_of_the_wall_clock_in_a_window_is_followed_and_warned_of(tmp_path):
     process = ProcessFile("r", pid=7, role="actor", rank=0)
-    process.phase("train_step", 0, 30_000 * MS, rollout=0)
+    process.phase("train_step", 1, 30_000 * MS, rollout=0)
     process.clock(0)
     process.clock(10_000 * MS)
     process.epoch_ns += 5_000 * MS

@@ -1,6 +1,8 @@
 """The writer: whole files or none."""
 
 import json
+import random
+import resource
 
 import pytest
 from hypothesis import given
@@ -32,6 +34,34 @@ def test_file_that_was_not_finished_leaves_nothing_and_keeps_what_was_there(tmp_
         writer.write([b"{}"])
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.fixture
+def full_disk():
+    """No file of this process may grow past 1 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+@pytest.mark.usefixtures("full_disk")
+def test_full_disk_is_told_with_the_name_of_the_file_and_leaves_nothing(tmp_path, name):
+    path = tmp_path / name
+    with pytest.raises(OSError, match="File too large") as raised, TraceWriter(path, {}) as writer:
+        writer.write([b'"%s"' % random.Random(0).randbytes(3_000_000).hex().encode()])
+    assert raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_that_name_is_told_by_that_name(tmp_path):
+    path = tmp_path / "a.json"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as raised, TraceWriter(path, {}) as writer:
+        writer.finish({})
+    assert (raised.value.filename, raised.value.filename2) == (str(path), None)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @given(st.integers(-(2**63), 2**63))

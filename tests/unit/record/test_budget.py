@@ -84,7 +84,7 @@ def test_each_step_mutes_at_least_half_and_never_a_longer_before_a_shorter(
 
 def test_in_a_recording(tmp_path: Path) -> None:
     """Frequent phases stop, the rare long one goes on, and every loss is counted."""
-    records = {"budget_bytes": 400_000, "flush_bytes": 4_000, "period_s": 3600}
+    records = {"budget_bytes": 640_000, "flush_bytes": 4_000, "period_s": 3600}
     assert timeline.start(
         {"out": str(tmp_path), "outputs": {"nvtx": False}, "records": records}, run_id="run"
     )
@@ -107,5 +107,5 @@ def test_in_a_recording(tmp_path: Path) -> None:
     }
     assert lost["mark"] > 0
     assert {d.reason for d in got.drops} == {"budget"}
-    assert sum(path.stat().st_size for path in tmp_path.glob("*/records/*/*")) < 500_000
+    assert sum(path.stat().st_size for path in tmp_path.glob("*/records/*/*")) < 800_000
     got.check_counts()

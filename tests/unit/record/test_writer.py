@@ -11,7 +11,7 @@ import pytest
 from recordings import Recording, read_file, read_recording, record_files
 
 from slime_profiler_plugin import schema, timeline
-from slime_profiler_plugin.record._hot import MOST_OPEN_SPANS
+from slime_profiler_plugin.record._spans import MOST_OPEN_SPANS
 
 
 def start(out: Path, **records: Any) -> None:

@@ -1,4 +1,4 @@
-"""The real viewers, as fixtures. One that is not installed skips its tests and names its package."""
+"""The real Perfetto, for tests. Where it is not installed the tests skip and name its package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-_PROGRAM = Path(__file__).with_name("trace_processor.mjs")
+_PROGRAM = Path(__file__).with_name("viewers") / "trace_processor.mjs"
 #: What Perfetto could not take as it stood: each row is something a person would not see.
 _IMPORT_ERRORS = (
     "select name, idx, severity, value from stats where severity in ('error', 'data_loss') and value > 0 "
@@ -61,8 +61,7 @@ def _perfetto_files() -> Path | None:
     return web / json.loads(version[1])["stable"] if version else None
 
 
-@pytest.fixture(scope="session")
-def perfetto() -> Perfetto:
+def find_perfetto() -> Perfetto:
     """trace_processor under node."""
     node = shutil.which("node")
     if node is None:
