@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from slime_profiler_plugin.layout import RunPaths, file_safe, rollout_name
+from slime_profiler_plugin.layout import ATTEMPT_FILE, RunPaths, file_safe, rollout_name
 from slime_profiler_plugin.read import Run
 from slime_profiler_plugin.schema import INITIAL
 
@@ -16,6 +17,10 @@ from ._selection import find_complete, rollout_order
 RolloutChoice: TypeAlias = "Literal['latest', 'all'] | int | str | tuple[int, int]"
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
+#: No more digits than a file's name and Python's own conversion take.
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+#: Reasons why nothing could be used of a run that are told; the rest is counted.
+_REASONS_TOLD: Final = 3
 
 
 class MergeError(ValueError):
@@ -45,9 +50,9 @@ def parse_choice(text: str) -> RolloutChoice:
     if text in ("latest", "all", INITIAL):
         return text
     first, colon, last = text.partition(":")
-    if first.isdecimal() and not colon:
+    if _NUMBER.fullmatch(first) and not colon:
         return int(first)
-    if first.isdecimal() and last.isdecimal() and int(first) < int(last):
+    if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last) and int(first) < int(last):
         return int(first), int(last)
     raise MergeUsageError(f"--rollout {text!r}: allowed are a number, a:b with a < b, {INITIAL}, latest, all")
 
@@ -61,25 +66,27 @@ def plan_outputs(
 ) -> list[Wanted]:
     """The files to write; `endings` as `find_endings` gives them.
 
-    Raises `MergeError` when the run has none of the rollouts asked for.
+    Raises `MergeError` when the run has none of the rollouts asked for, and `MergeUsageError` when
+    a file would lie among the run's own.
     """
     known = known_rollouts(run)
     if not known:
-        raise MergeError(f"run {run.run_id}: no record names a rollout")
+        raise MergeError(f"run {run.run_id}: no record names a rollout{_reasons(run)}")
     if choice == "all":
-        groups: list[tuple[str, list[int | str]]] = [
-            (rollout_name(r) if _is_standard(r) else file_safe(str(r)), [r]) for r in known
-        ]
+        groups: list[tuple[str, list[int | str]]] = [(_stem(r), [r]) for r in known]
     elif choice == "latest":
         groups = [_latest(run, endings, known, warnings)]
     elif isinstance(choice, tuple):
         inside: list[int | str] = [r for r in known if isinstance(r, int) and choice[0] <= r < choice[1]]
         groups = [(f"rollout_{choice[0]:06d}-{choice[1] - 1:06d}", inside)] if inside else []
     else:
-        groups = [(rollout_name(choice), [choice])] if choice in known else []
+        groups = [(_stem(choice), [choice])] if choice in known else []
     if not groups:
         raise MergeError(f"run {run.run_id} has no rollout {_format(choice)}; it has {_list(known)}")
-    return [Wanted(rollouts, _path(run, name, out, len(groups))) for name, rollouts in groups]
+    wanted = [Wanted(rollouts, _path(run, name, out, len(groups))) for name, rollouts in groups]
+    for each in wanted:
+        _refuse_source(run, each.path)
+    return wanted
 
 
 def known_rollouts(run: Run) -> list[int | str]:
@@ -97,12 +104,12 @@ def _latest(
     latest = known[-1]
     if complete is None:
         warnings.append(f"no rollout is complete; this is the latest, {_format(latest)}")
-        return rollout_name(latest), [latest]
+        return _stem(latest), [latest]
     if complete != latest:
         warnings.append(
             f"rollout {_format(latest)} is not complete: --rollout {latest} merges it all the same"
         )
-    return rollout_name(complete), [complete]
+    return _stem(complete), [complete]
 
 
 def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
@@ -117,8 +124,28 @@ def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
     return out
 
 
-def _is_standard(rollout: int | str) -> bool:
-    return isinstance(rollout, int) or rollout == INITIAL
+def _refuse_source(run: Run, path: Path) -> None:
+    """No merged file may take the place of what it is made from."""
+    target = path.resolve()
+    for paths in map(RunPaths.at, run.folders):
+        among = any(target.is_relative_to(folder.resolve()) for folder in (paths.records, paths.traces))
+        beside = target.parent == paths.root.resolve() and (
+            target.name == paths.run_file.name or ATTEMPT_FILE.fullmatch(target.name)
+        )
+        if among or beside:
+            raise MergeUsageError(f"-o: {path} would lie among the run's own files")
+
+
+def _reasons(run: Run) -> str:
+    told = "".join(f"; {damage}" for damage in run.damage[:_REASONS_TOLD])
+    more = len(run.damage) - _REASONS_TOLD
+    return f"{told}; and {more} more" if more > 0 else told
+
+
+def _stem(rollout: int | str) -> str:
+    if isinstance(rollout, int) or rollout == INITIAL:
+        return rollout_name(rollout)
+    return file_safe(rollout)
 
 
 def _format(choice: RolloutChoice) -> str:

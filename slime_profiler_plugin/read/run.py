@@ -140,7 +140,8 @@ def read_run(folders: Sequence[Path | str]) -> Run:
 
 def _check_run_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise ReadError(f"{folder}: no such folder")
+        what = "a file, not the folder of a run" if folder.exists() else "no such folder"
+        raise ReadError(f"{folder}: {what}")
     if is_run_folder(folder):
         return
     runs = find_runs(folder)
@@ -154,9 +155,11 @@ def _run_id(folder: Path) -> str:
     paths = layout.RunPaths.at(folder)
     try:
         content: Any = msgspec.json.decode(paths.run_file.read_bytes())
-        return str(content["run_id"])
+        told = content["run_id"]
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        pass
+        told = None
+    if isinstance(told, str):
+        return told
     sources = [*sorted(paths.records.glob("*/*.jsonl*")), *sorted(paths.traces.glob("*/*.pt.trace.json*"))]
     return next(filter(None, map(_told_run_id, sources)), folder.name)
 

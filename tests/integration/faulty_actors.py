@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import importlib
+import json
 import logging
 import os
 import resource
@@ -164,12 +165,17 @@ def killed_in_a_phase(role: str, rank: int) -> None:
         if samples[0].rollout == 1:
             name = f"{timeline.source().rpartition('@')[2]}.jsonl"
             (file,) = Path(os.environ["SLIME_PROFILER_OUT"]).glob(f"*/records/*/{name}")
-            while b'"open"' not in file.read_bytes():
+            while not _is_open(file, "data_preprocess"):
                 threading.Event().wait(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
         return batch(self, samples)
 
     trainer._batch = killed
+
+
+def _is_open(file: Path, name: str) -> bool:
+    lines = file.read_bytes().split(b"\n")[:-1]
+    return any((line["kind"], line.get("name")) == ("open", name) for line in map(json.loads, lines))
 
 
 def _recover() -> None:

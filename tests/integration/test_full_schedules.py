@@ -32,8 +32,7 @@ pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.full, pytest.mark.ray, pytest.mark.timeout(600)]
 SETTINGS = Settings()
-MEDIAN_NS = 20_000
-#: For nine in ten: where the demo's many processes share few cores, one may lose its core between two reads.
+#: For nine in ten: where many processes share few cores, one may lose its core between two clock reads.
 MOST_NS = 100_000
 
 #: The first would end after the window; the second is a span that nests in nothing.
@@ -172,16 +171,21 @@ def test_arrows(done: Done, merged: dict[int | str, Path], seen: dict[int | str,
 
 def test_each_window_stands_under_its_rank(done: Done, seen: dict[int | str, Seen]) -> None:
     for rollout, each in seen.items():
-        shown = defaultdict(set)
+        begins = {}
+        operators = defaultdict(list)
         for row in each.slices.values():
-            if (row["process"] or "").endswith(" · cpu"):
-                shown[rank_of(row)].add(row["name"])
+            if row["phase_id"] is not None:
+                begins.setdefault(rank_of(row), row["ts"])
+            elif (row["process"] or "").endswith(" · cpu"):
+                operators[rank_of(row)].append(row)
         profiled = {("actor", rank) for _, rank in done.profiled(rollout)}
-        assert profiled <= shown.keys()
-        # A window ends where the rank waits for the next rollout, which others have begun by then.
-        for rank in shown.keys() - profiled:
+        assert profiled <= operators.keys()
+        # A window ends where the rank waits for the next rollout, which others have begun by then:
+        # what reaches over that end is whole in both files.
+        for rank in operators.keys() - profiled:
             assert isinstance(rollout, int)
-            assert shown[rank] == {f"ProfilerStep#{rollout - 1}"}
+            assert rank in {("actor", r) for _, r in done.profiled(rollout - 1)}
+            assert all(row["ts"] < begins[rank] for row in operators[rank])
 
 
 def test_annotations_lie_on_their_phases(done: Done, seen: dict[int | str, Seen]) -> None:
@@ -216,7 +220,6 @@ def check_annotations(seen: Seen, rank: int, run_id: str) -> None:
         for difference in (theirs["ts"] - ours["ts"], theirs["ts"] + theirs["dur"] - ours["ts"] - ours["dur"])
     )
     outliers = [each for each in differences if each[0] >= MOST_NS]
-    assert differences[len(differences) // 2][0] < MEDIAN_NS, outliers
     assert differences[len(differences) * 9 // 10][0] < MOST_NS, outliers
 
 

@@ -112,7 +112,14 @@ def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):
         (["RUN", "--rollout", "7"], 1, "run synthetic has no rollout 7; it has initial, 0, 1"),
         (["RUN", "--rollout", "5:2"], 2, "--rollout '5:2': allowed are"),
         (["RUN", "--rollout", "all", "-o", "OUT/x.json"], 2, "3 rollouts do not fit one file"),
+        (["RUN", "--rollout", "9" * 5000], 2, "allowed are"),
+        (["RUN", "--rollout", "0:" + "9" * 300], 2, "allowed are"),
         (["OUT/nothing"], 1, "nothing: no such folder"),
+        (["RUN/run.json"], 1, "run.json: a file, not the folder of a run"),
+        (["RUN", "-o", "RUN/run.json"], 2, "run.json would lie among the run's own files"),
+        (["RUN", "-o", "RUN/attempt-000.json"], 2, "would lie among the run's own files"),
+        (["RUN", "-o", "RUN/records"], 2, "would lie among the run's own files"),
+        (["RUN", "-o", "RUN/traces/rollout_000001/x.json.gz"], 2, "would lie among the run's own files"),
         (["RUN", "-o", "RUN/run.json/x.json"], 1, "run.json: File exists"),
         (["RUN", "-o", "RUN/traces.json"], 1, "traces.json: Is a directory"),
     ],
@@ -128,6 +135,31 @@ def test_errors_are_one_line_that_names_the_reason(tmp_path, arguments, code, me
     assert line.startswith("slime-profiler: ")
     assert message in line
     assert not (made.folder / "merged").exists()
+
+
+@pytest.mark.parametrize("run_id", ['"synthetic"', "5", "null"])
+def test_run_of_which_nothing_can_be_read_says_why(tmp_path, run_id):
+    made = write_synthetic_run(tmp_path)
+    files = sorted(made.folder.glob("records/*/*"))
+    for path in files:
+        path.write_bytes(b"")
+    (made.folder / "run.json").write_text(f'{{"run_id": {run_id}}}')
+    result = run("merge", made.folder)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("slime-profiler: run synthetic: no record names a rollout; ")
+    assert f"{files[0]}: refused: the file is empty" in line
+    assert line.endswith(f"and {len(files) - 3} more")
+
+
+def test_rollouts_with_names_of_their_own_are_merged_into_the_run_folder(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    for path in made.folder.glob("records/*/*"):
+        path.write_bytes(path.read_bytes().replace(b'"rollout":1', b'"rollout":"../../evil"'))
+    for choice in ("latest", "all"):
+        assert run("merge", made.folder, "--rollout", choice).exit_code == 0
+    assert ".._.._evil.trace.json.gz" in merged_names(made.folder)
+    assert [path.name for path in tmp_path.iterdir()] == [made.folder.name]
 
 
 def test_demo_that_cannot_record_is_an_error_in_one_line(tmp_path):
