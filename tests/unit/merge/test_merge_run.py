@@ -52,9 +52,9 @@ def test_phases_of_a_rollout_stand_under_their_rank_with_their_measured_times(tm
 
 def test_the_file_says_what_it_is_with_a_slice_for_each_rollout(tmp_path):
     process = ProcessFile("r", pid=1, role="actor", rank=0)
-    process.phase("train_step", 1000, 500, rollout=0)
-    process.phase("train_step", 1600, 300, rollout=1)
-    process.phase("generate", 1400, 400, rollout=1)
+    process.phase("train_step", 1000, 1500, rollout=0)
+    process.phase("train_step", 1600, 1900, rollout=1)
+    process.phase("generate", 1400, 1800, rollout=1)
     process.write(tmp_path)
     report = merge_run([tmp_path / "r"], (0, 2))
     merged = Merged(report.outputs[0].path)
