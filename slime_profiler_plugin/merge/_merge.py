@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin import schema
 from slime_profiler_plugin.layout import rollout_name
 from slime_profiler_plugin.phases import ROLES
 from slime_profiler_plugin.read import Damage, ProcessRecords, Run, TraceWindow, VanishedError, read_run
@@ -17,6 +16,7 @@ from ._arrows import join_arrows
 from ._endings import ENDED_EARLY, find_endings
 from ._flows import IdSource
 from ._ledger import Ledger
+from ._notes import name_attempt, note_absence, note_missing, note_rollouts
 from ._records import RecordSource, count_open
 from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, RolloutChoice, Wanted, plan_outputs
@@ -158,6 +158,8 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
     selection = Selection(shared.run, shared.clocks, wanted.rollouts)
     tracks, ids = Tracks(), IdSource()
     sources: list[RecordSource | WindowSource] = []
+    title = ", ".join(map(_name_rollout, wanted.rollouts))
+    notes = note_rollouts(shared.run.run_id, title, selection, tracks)
 
     def survey(source: RecordSource | WindowSource) -> None:
         source.survey()
@@ -182,11 +184,14 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
             part = f"window {window.path.parent.name}" if len(windows) > 1 else None
             survey_window(window, records, shared.name(records, part), labels)
         if recorded.pid is None and _lived_in(records, shared.clocks, selection):
-            tracks.add_process(shared.name(records, _PHASES), labels + DOT + "nothing in this rollout")
+            absent = "nothing in this rollout"
+            pid = tracks.add_process(shared.name(records, _PHASES), labels + DOT + absent)
+            about = {"run_id": shared.run.run_id, "attempt": records.process.attempt}
+            notes.append(note_absence(pid, absent, about, selection, tracks))
     for window in shared.stray_windows():
         name, labels = _stray_name(shared.run, window, wanted.rollouts)
         survey_window(window, None, name, labels)
-    _add_missing(shared.run, selection, tracks, wanted.rollouts)
+    notes.extend(note_missing(shared.run, title, selection, tracks))
 
     starts = [source.first_ns for source in sources if source.first_ns is not None]
     if not starts:
@@ -203,6 +208,7 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
         path=str(wanted.path),
         rollouts=wanted.rollouts,
         events=0,
+        notes=len(notes),
         arrows=arrows.drawn,
         arrows_not_drawn=dict(arrows.undrawn),
         base_ns=origin,
@@ -212,6 +218,7 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
     )
     with TraceWriter(wanted.path, _head(shared, report)) as writer:
         writer.write_values(list(tracks.metadata_events()))
+        writer.write_values([note.event(origin) for note in notes])
         for source in sources:
             written = 0
             for batch in source.events(origin):
@@ -253,23 +260,12 @@ def _stray_name(run: Run, window: TraceWindow, rollouts: list[int | str]) -> tup
     return DOT.join([*parts, "no records"]), _ids_label(run.run_id, attempt, rollouts)
 
 
-def _add_missing(run: Run, selection: Selection, tracks: Tracks, rollouts: list[int | str]) -> None:
-    """An empty, labelled process for every rank that should be there and is not."""
-    for ranks in run.role_ranks():
-        if ranks.attempt not in selection.spans:
-            continue
-        for rank in ranks.missing:
-            attempt = f"{DOT}attempt {ranks.attempt}" if len(run.attempts) > 1 else ""
-            name = format_rank(ranks.role, rank, {}, 0) + attempt
-            labels = _ids_label(run.run_id, ranks.attempt, rollouts)
-            tracks.add_process(f"{name}{DOT}missing", f"{labels}{DOT}missing")
-
-
 def _ids_label(run_id: str, attempt: int, rollouts: list[int | str]) -> str:
-    told = ", ".join(
-        rollout_name(r) if r == schema.INITIAL or isinstance(r, int) else str(r) for r in rollouts
-    )
-    return f"run {run_id}{DOT}attempt {attempt}{DOT}{told}"
+    return DOT.join([name_attempt(run_id, attempt), ", ".join(map(_name_rollout, rollouts))])
+
+
+def _name_rollout(rollout: int | str) -> str:
+    return rollout_name(rollout) if isinstance(rollout, int) else rollout
 
 
 def _head(shared: _Shared, report: OutputReport) -> dict[str, Any]:
@@ -302,6 +298,7 @@ def _head(shared: _Shared, report: OutputReport) -> dict[str, Any]:
 def _conservation(report: OutputReport) -> dict[str, Any]:
     return {
         "total": report.total,
+        "notes": report.notes,
         "sources": report.sources,
         "arrows": report.arrows,
         "arrows_not_drawn": report.arrows_not_drawn,

@@ -16,12 +16,14 @@ class OutputReport(msgspec.Struct, kw_only=True):
     """One file that was written.
 
     `base_ns` is the time that its ``ts`` are relative to, on the reference clock; `base_unix_ns` the
-    same moment in Unix time. `sources` account for everything that was read.
+    same moment in Unix time. `sources` account for everything that was read; `events` came from them,
+    `notes` are slices that say what the file is and who is missing.
     """
 
     path: str
     rollouts: list[int | str]
     events: int
+    notes: int
     arrows: int
     arrows_not_drawn: dict[str, int]
     base_ns: int

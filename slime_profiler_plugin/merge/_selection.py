@@ -46,23 +46,23 @@ class Selection:
 
     It reaches from the first start to the last end of the records of the attempt that name one of them; what
     lies between two rollouts of a range belongs to the range. `spans` are (start, end) in reference ns by
-    attempt.
+    attempt, `extents` the same by attempt and rollout.
     """
 
     def __init__(self, run: Run, clocks: RunClocks, rollouts: Collection[int | str]) -> None:
         self.rollouts = frozenset(rollouts)
-        extents: dict[tuple[int, Rollout], tuple[int, int]] = {}
+        self.extents: dict[tuple[int, int | str], tuple[int, int]] = {}
         for records in run.processes:
             align = clocks.of_process(records)
             for rollout, extent in records.extents.items():
-                if rollout not in self.rollouts:
+                if rollout is None or rollout not in self.rollouts:
                     continue
                 key = (records.process.attempt, rollout)
                 start, end = (align.to_reference(t) for t in extent)
-                known = extents.get(key, (start, end))
-                extents[key] = (min(known[0], start), max(known[1], end))
+                known = self.extents.get(key, (start, end))
+                self.extents[key] = (min(known[0], start), max(known[1], end))
         self.spans: dict[int, tuple[int, int]] = {}
-        for (attempt, _), (start, end) in extents.items():
+        for (attempt, _), (start, end) in self.extents.items():
             known = self.spans.get(attempt, (start, end))
             self.spans[attempt] = (min(known[0], start), max(known[1], end))
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -28,7 +29,8 @@ _CUT_TOKEN: Final = 16
 Event = TypeVar("Event")
 
 
-class Codec(NamedTuple, Generic[Event]):
+@dataclass(frozen=True)
+class Codec(Generic[Event]):
     """How events are decoded: many at once, or one; both raise `msgspec.DecodeError`.
 
     `many` takes a JSON array, `one` a JSON object that a lenient parser has accepted.

@@ -84,8 +84,8 @@ def stand_in(folder: Path, name: str, version: str, requires: Sequence[str] = ()
 class Environment:
     """A virtual environment without pip; the pip of this session works on it from outside."""
 
-    def __init__(self, folder: Path) -> None:
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
+    def __init__(self, folder: Path, base: Path | str = sys.executable) -> None:
+        run(base, "-m", "venv", "--without-pip", folder)
         self.folder = folder
         self.python = folder / "bin" / "python"
 

@@ -63,6 +63,8 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, options, error, told):
+    pytest.importorskip("torch")
+    pytest.importorskip("ray")
     lines: list[str] = []
     with pytest.raises(error, match=told):
         run_demo(tmp_path, report=lines.append, **options)

@@ -130,6 +130,7 @@ def test_open_phases_tasks_brackets_and_marks_load_clean(perfetto, tmp_path):
         ("optimizer (open)", 7500, 11_500),
         ("reward", 1001, 1000),
         ("reward", 1002, 1000),
+        ("rollout 0", 0, 19_000),
         ("train_step", 0, 8000),
         ("train_step", 500, 7000),
     ]

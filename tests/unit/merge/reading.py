@@ -25,16 +25,19 @@ def ns(text):
 
 
 class Merged:
-    """A merged file: `events` without metadata, `processes` and `threads` by number."""
+    """A merged file: `events` from inputs, `notes` of the merge, `processes` and `threads` by number."""
 
     def __init__(self, path):
         self.top = load(path)
         self.events = []
+        self.notes = []
         self.processes = {}
         self.labels = {}
         self.threads = {}
         for event in self.top["traceEvents"]:
-            if event["ph"] != "M":
+            if event.get("cat") == "note":
+                self.notes.append(event)
+            elif event["ph"] != "M":
                 self.events.append(event)
             elif event["name"] == "process_name":
                 assert event["pid"] not in self.processes
@@ -88,7 +91,7 @@ class Merged:
         """What holds for every merged file: known tracks, no crossing, nothing before the origin."""
         tracks = defaultdict(list)
         pids = set(self.processes)
-        for event in self.events:
+        for event in (*self.notes, *self.events):
             assert isinstance(event["pid"], int)
             assert isinstance(event["tid"], int)
             assert 0 < event["pid"] < 2**32

@@ -41,12 +41,33 @@ def test_phases_of_a_rollout_stand_under_their_rank_with_their_measured_times(tm
     counted = [(name, args["step"]) for name, _, _, _, args in merged.slices(name="optimizer")]
     assert sorted(counted) == [("optimizer", 0), ("optimizer", 0), ("optimizer", 1), ("optimizer", 1)]
     assert list(merged.processes.values()) == [
+        "run synthetic · attempt 0 · rollout_000000",
         "driver · phases",
         "actor rank 0 · tp0 pp0 dp0 · phases",
         "actor rank 1 · tp0 pp0 dp1 · phases",
         "engine 0 · phases",
         "engine 1 · phases",
     ]
+
+
+def test_the_file_says_what_it_is_with_a_slice_for_each_rollout(tmp_path):
+    process = ProcessFile("r", pid=1, role="actor", rank=0)
+    process.phase("train_step", 1000, 1500, rollout=0)
+    process.phase("train_step", 1600, 1900, rollout=1)
+    process.phase("generate", 1400, 1800, rollout=1)
+    process.write(tmp_path)
+    report = merge_run([tmp_path / "r"], (0, 2))
+    merged = Merged(report.outputs[0].path)
+    merged.assert_valid()
+    (pid,) = [p for p, name in merged.processes.items() if name.startswith("run ")]
+    assert merged.processes[pid] == "run r · attempt 0 · rollout_000000, rollout_000001"
+    about = [(n["name"], n["ts"], n["dur"], n["args"]) for n in merged.notes]
+    assert about == [
+        ("rollout 0", "0.000", "0.500", {"run_id": "r", "attempt": 0, "rollout": 0}),
+        ("rollout 1", "0.400", "0.500", {"run_id": "r", "attempt": 0, "rollout": 1}),
+    ]
+    assert len({n["tid"] for n in merged.notes}) == 2, "they cross"
+    assert report.outputs[0].notes == 2
 
 
 def test_every_event_tells_its_run_attempt_rollout_and_timing(tmp_path):
@@ -184,6 +205,7 @@ def test_processes_that_do_not_say_what_they_are_are_told_apart_by_pid(tmp_path)
         process.write(tmp_path)
     _, merged = merge_one(tmp_path / "r", 0)
     assert list(merged.processes.values()) == [
+        "run r · attempt 0 · rollout_000000",
         "engine 3 · pid 20 · phases",
         "engine 3 · pid 21 · phases",
         "reward · pid 7 · phases",
@@ -241,6 +263,12 @@ def test_missing_rank_is_an_empty_labelled_process(tmp_path):
     report, merged = merge_one(made.folder, 0)
     (pid,) = [pid for pid, name in merged.processes.items() if name == "actor rank 1 · missing"]
     assert not [event for event in merged.events if event["pid"] == pid]
+    (note,) = [note for note in merged.notes if note["pid"] == pid]
+    assert (note["name"], note["ts"], note["dur"]) == (
+        "missing",
+        merged.notes[0]["ts"],
+        merged.notes[0]["dur"],
+    )
     assert [(r.role, r.seen, r.world_size, r.missing) for r in report.ranks if r.missing] == [
         ("actor", 2, 3, [1])
     ]

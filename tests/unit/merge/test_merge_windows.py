@@ -100,7 +100,7 @@ def test_each_rank_has_processes_of_its_own_and_names_move_with_them(tmp_path, m
         assert [(s[0], s[3]) for s in merged.slices(f"{base} · gpu 0")] == [(f"kernel{rank}", "stream 7 ")]
         kernel = merged.slices(name=f"kernel{rank}")[0][4]
         assert (kernel["correlation"], kernel["stream"]) == (5, 7)
-    used = {event["pid"] for event in merged.events}
+    used = {event["pid"] for event in (*merged.events, *merged.notes)}
     assert used == set(merged.processes)  # device 3 was named and idle
 
 
