@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.layout import rollout_name
-from slime_profiler_plugin.phases import ROLES
-from slime_profiler_plugin.read import Damage, ProcessRecords, Run, TraceWindow, VanishedError, read_run
+from slime_profiler_plugin.read import Damage, ProcessRecords, TraceWindow, VanishedError, read_run
 
 from ._arrows import join_arrows
-from ._endings import ENDED_EARLY, find_endings
 from ._flows import IdSource
 from ._ledger import Ledger
-from ._notes import name_attempt, note_absence, note_missing, note_rollouts
-from ._records import RecordSource, count_open
-from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
+from ._notes import note_absence, note_missing, note_rollouts
+from ._records import RecordSource
+from ._report import DamageReport, MergeReport, OutputReport, RanksReport
 from ._rollouts import MergeError, RolloutChoice, Wanted, plan_outputs
-from ._selection import Selection, SyncIndex
+from ._selection import Selection
+from ._shared import PHASES, Shared, name_rollout, name_stray
 from ._times import RunClocks
-from ._tracks import DOT, Tracks, format_rank, name_processes, presentation_order
+from ._tracks import DOT, Tracks
 from ._window import WindowSource
 from ._writer import TraceWriter
 
-#: A step of the wall clock that is worth a warning.
-_NOTABLE_STEP_NS: Final = 1_000_000
-_PHASES: Final = "phases"
 #: A file gets its final name once, and there are seconds between two of a process.
 _RETRIES: Final = 4
 
@@ -54,7 +48,7 @@ def merge_run(
 def _merge_once(folders: Sequence[Path | str], rollouts: RolloutChoice, out: Path | None) -> MergeReport:
     run = read_run(folders)
     warnings: list[str] = []
-    shared = _Shared(run)
+    shared = Shared(run)
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
@@ -79,86 +73,11 @@ def _merge_once(folders: Sequence[Path | str], rollouts: RolloutChoice, out: Pat
     )
 
 
-class _Shared:
-    """What all outputs of a run have in common."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.clocks = RunClocks(run)
-        self.syncs = SyncIndex(run)
-        self.endings = find_endings(run, self.clocks)
-        self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process, ROLES))
-        self._names = name_processes(self.ordered, len(run.attempts) > 1)
-
-    def name(self, records: ProcessRecords, part: str | None = None) -> str:
-        """``actor rank 3 · tp1 pp0 dp1 · phases``, with what the reader must know in between."""
-        parts = [self._names[records.key]]
-        alignment = self.clocks.of_process(records)
-        if alignment.domain != self.clocks.reference:
-            parts.append(alignment.basis)
-        if self.endings[records.key] == ENDED_EARLY:
-            parts.append(ENDED_EARLY)
-        if part == _PHASES and any(d.kind == "truncated" for d in records.damage):
-            parts.append("truncated")
-        return DOT.join([*parts, part] if part else parts)
-
-    def labels(self, records: ProcessRecords, rollouts: list[int | str]) -> str:
-        """Ids of a process, as its labels."""
-        process = records.process
-        told = [
-            _ids_label(self.run.run_id, process.attempt, rollouts),
-            f"host {process.host}",
-            f"pid {process.pid}",
-            self.clocks.of_process(records).basis,
-            self.endings[records.key],
-        ]
-        return DOT.join(told)
-
-    def windows_of(self, records: ProcessRecords) -> list[TraceWindow]:
-        """The torch.profiler windows that a process wrote."""
-        return [w for w in self.run.windows if _window_key(w) == records.key]
-
-    def stray_windows(self) -> list[TraceWindow]:
-        """Windows of processes that have no record file here."""
-        keys = {records.key for records in self.run.processes}
-        return [w for w in self.run.windows if _window_key(w) not in keys]
-
-    def clock_warnings(self) -> list[str]:
-        """Steps of a wall clock: what it places is off by as much on one side of them."""
-        return [
-            f"the wall clock of {domain} was stepped by {step.step_ns / 1e9:+.3f} s"
-            for domain, alignment in self.clocks.alignments.items()
-            for step in (alignment.own.steps if alignment.own else ())
-            if abs(step.step_ns) >= _NOTABLE_STEP_NS
-        ]
-
-    def describe(self, records: ProcessRecords) -> ProcessReport:
-        """For the report."""
-        process = records.process
-        dropped: Counter[str] = Counter()
-        for drop in records.drops:
-            dropped[f"{drop.what}: {drop.reason}"] += drop.count
-        return ProcessReport(
-            name=self._names[records.key],
-            attempt=process.attempt,
-            role=process.role,
-            rank=process.rank,
-            host=process.host,
-            pid=process.pid,
-            incarnation=process.incarnation,
-            clock_domain=process.clock_domain,
-            clock=self.clocks.of_process(records).basis,
-            ending=self.endings[records.key],
-            open_phases=dict(count_open(records)),
-            dropped=dict(dropped),
-        )
-
-
-def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) -> OutputReport:
+def _write_output(shared: Shared, wanted: Wanted, damage: dict[str, Damage]) -> OutputReport:
     selection = Selection(shared.run, shared.clocks, wanted.rollouts)
     tracks, ids = Tracks(), IdSource()
     sources: list[RecordSource | WindowSource] = []
-    title = ", ".join(map(_name_rollout, wanted.rollouts))
+    title = ", ".join(map(name_rollout, wanted.rollouts))
     notes = note_rollouts(shared.run.run_id, title, selection, tracks)
 
     def survey(source: RecordSource | WindowSource) -> None:
@@ -176,23 +95,25 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
         labels = shared.labels(records, wanted.rollouts)
         alignment = shared.clocks.of_process(records)
         recorded = RecordSource(
-            records, alignment, selection, shared.syncs, tracks, (shared.name(records, _PHASES), labels)
+            records, alignment, selection, shared.syncs, tracks, (shared.name(records, PHASES), labels)
         )
         survey(recorded)
-        windows = shared.windows_of(records)
+        windows = shared.windows_of(records, selection)
         for window in windows:
             part = f"window {window.path.parent.name}" if len(windows) > 1 else None
             survey_window(window, records, shared.name(records, part), labels)
         if recorded.pid is None and _lived_in(records, shared.clocks, selection):
             absent = "nothing in this rollout"
-            pid = tracks.add_process(shared.name(records, _PHASES), labels + DOT + absent)
+            pid = tracks.add_process(shared.name(records, PHASES), labels + DOT + absent)
             about = {"run_id": shared.run.run_id, "attempt": records.process.attempt}
             notes.append(note_absence(pid, absent, about, selection, tracks))
-    for window in shared.stray_windows():
-        name, labels = _stray_name(shared.run, window, wanted.rollouts)
+    for window in shared.stray_windows(selection):
+        name, labels = name_stray(shared.run, window, wanted.rollouts)
         survey_window(window, None, name, labels)
     notes.extend(note_missing(shared.run, title, selection, tracks))
 
+    others = shared.other_windows(selection)
+    damage.update((str(d), d) for other in others for d in other.damage)
     starts = [source.first_ns for source in sources if source.first_ns is not None]
     if not starts:
         raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
@@ -214,7 +135,7 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
         base_ns=origin,
         base_unix_ns=origin if mapping is None else mapping.unix_ns(origin),
         total=Ledger(source="all"),
-        sources=[source.ledger for source in sources],
+        sources=[source.ledger for source in (*sources, *others)],
     )
     with TraceWriter(wanted.path, _head(shared, report)) as writer:
         writer.write_values(list(tracks.metadata_events()))
@@ -229,6 +150,8 @@ def _write_output(shared: _Shared, wanted: Wanted, damage: dict[str, Damage]) ->
             report.total.add(source.ledger)
             if isinstance(source, RecordSource) and source.pid is not None:
                 writer.write([end.encode(origin) for end in arrows.ends.get(source.pid, ())])
+        for other in others:
+            report.total.add(other.ledger)
         report.total.check()
         writer.finish({"slime_profiler_conservation": _conservation(report)})
     return report
@@ -246,29 +169,7 @@ def _lived_in(records: ProcessRecords, clocks: RunClocks, selection: Selection) 
     return selection.touches(records.process.attempt, first, last)
 
 
-def _window_key(window: TraceWindow) -> tuple[str, str]:
-    identity = window.header.identity
-    return str(identity.get("host")), str(identity.get("incarnation"))
-
-
-def _stray_name(run: Run, window: TraceWindow, rollouts: list[int | str]) -> tuple[str, str]:
-    identity = window.header.identity
-    attempt = identity.get("attempt", 0)
-    parts = [format_rank(window.role, window.rank, {}, identity.get("pid", 0))]
-    if len(run.attempts) > 1:
-        parts.append(f"attempt {attempt}")
-    return DOT.join([*parts, "no records"]), _ids_label(run.run_id, attempt, rollouts)
-
-
-def _ids_label(run_id: str, attempt: int, rollouts: list[int | str]) -> str:
-    return DOT.join([name_attempt(run_id, attempt), ", ".join(map(_name_rollout, rollouts))])
-
-
-def _name_rollout(rollout: int | str) -> str:
-    return rollout_name(rollout) if isinstance(rollout, int) else rollout
-
-
-def _head(shared: _Shared, report: OutputReport) -> dict[str, Any]:
+def _head(shared: Shared, report: OutputReport) -> dict[str, Any]:
     run = shared.run
     about = {
         "version": 1,

@@ -50,7 +50,11 @@ def note_rollouts(run_id: str, title: str, selection: Selection, tracks: Tracks)
     for attempt in sorted(selection.spans):
         name = DOT.join([name_attempt(run_id, attempt), title])
         pid = tracks.add_process(name, name)
-        extents = {r: extent for (a, r), extent in selection.extents.items() if a == attempt}
+        extents = {
+            r: extent
+            for (a, r), extent in selection.extents.items()
+            if a == attempt and r in selection.rollouts
+        }
         rollouts = sorted(extents, key=rollout_order)
         lanes = assign_lanes([extents[rollout] for rollout in rollouts])
         tids = [tracks.add_thread(pid, "rollouts") for _ in range(max(lanes) + 1)]

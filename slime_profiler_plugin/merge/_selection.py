@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from slime_profiler_plugin.clock import Alignment
-from slime_profiler_plugin.read import Block, ProcessRecords, RolloutKey, Run
+from slime_profiler_plugin.read import Block, ProcessRecords, RolloutKey, Run, TraceWindow
 from slime_profiler_plugin.schema import INITIAL, Rollout
 
 from ._endings import ENDED, ENDED_WITH_JOB
@@ -46,7 +48,7 @@ class Selection:
 
     It reaches from the first start to the last end of the records of the attempt that name one of them; what
     lies between two rollouts of a range belongs to the range. `spans` are (start, end) in reference ns by
-    attempt, `extents` the same by attempt and rollout.
+    attempt, `extents` the same by attempt and rollout, for every rollout of the run.
     """
 
     def __init__(self, run: Run, clocks: RunClocks, rollouts: Collection[int | str]) -> None:
@@ -55,14 +57,16 @@ class Selection:
         for records in run.processes:
             align = clocks.of_process(records)
             for rollout, extent in records.extents.items():
-                if rollout is None or rollout not in self.rollouts:
+                if rollout is None:
                     continue
                 key = (records.process.attempt, rollout)
                 start, end = (align.to_reference(t) for t in extent)
                 known = self.extents.get(key, (start, end))
                 self.extents[key] = (min(known[0], start), max(known[1], end))
         self.spans: dict[int, tuple[int, int]] = {}
-        for (attempt, _), (start, end) in self.extents.items():
+        for (attempt, named), (start, end) in self.extents.items():
+            if named not in self.rollouts:
+                continue
             known = self.spans.get(attempt, (start, end))
             self.spans[attempt] = (min(known[0], start), max(known[1], end))
 
@@ -70,6 +74,26 @@ class Selection:
         """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
         span = self.spans.get(attempt)
         return span is not None and start_ns <= span[1] and end_ns >= span[0]
+
+    def has(self, window: TraceWindow) -> bool:
+        """Whether a window covers one of the rollouts."""
+        return not self.rollouts.isdisjoint(window.covers)
+
+    def stretches(self, attempt: int, covers: Sequence[int | str]) -> list[tuple[float, float]]:
+        """When the events of a source that covers those rollouts, in that order, belong to the output.
+
+        Each rollout reaches to the start of the next, the first has everything before it and the last
+        everything after: between the rollouts of a source there is nothing that belongs to neither.
+        Without records to tell them apart, it is all or nothing.
+        """
+        extents = [self.extents.get((attempt, rollout)) for rollout in covers]
+        known = [extent for extent in extents if extent is not None]
+        if len(known) < len(covers):
+            return [] if self.rollouts.isdisjoint(covers) else [(-math.inf, math.inf)]
+        starts = [-math.inf, *(start for start, _ in known[1:])]
+        ends = [max(end, after) for (_, end), (after, _) in pairwise(known)]
+        stretches = zip(covers, starts, [*ends, math.inf], strict=True)
+        return [(start, end) for rollout, start, end in stretches if rollout in self.rollouts]
 
 
 def choose_blocks(

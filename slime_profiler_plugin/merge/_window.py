@@ -35,6 +35,23 @@ _BATCH: Final = 4000
 _LATEST_NS: Final = 2**62
 
 
+class OtherWindow:
+    """A window of other rollouts: its events are counted, once for all outputs."""
+
+    def __init__(self, window: TraceWindow) -> None:
+        self.damage: list[Damage] = []
+        read = described = 0
+        for piece in read_events(window.path, self.damage):
+            read += len(piece)
+            described += sum(timed.event.ph == "M" for timed in piece)
+        self.ledger = Ledger(
+            source=f"other rollouts ({window.path.name})",
+            read=read,
+            described=described,
+            other_rollouts=read - described,
+        )
+
+
 class WindowSource:
     """The events of one window that belong to an output.
 
@@ -58,11 +75,10 @@ class WindowSource:
         self.pids: dict[str, int] = {}
         self._window = window
         self._clock = clock
-        self._selection = selection
         self._tracks = tracks
         self._ids = ids
         self._name, self._labels = shown
-        self._attempt = window.header.identity.get("attempt", 0)
+        self._stretches = selection.stretches(window.attempt, window.covers)
         self._names = TrackNames(window.header.identity.get("pid"))
         self._moved: dict[int, int] = {}
         self._flow_ids: dict[int, int] = {}
@@ -72,7 +88,7 @@ class WindowSource:
         self._annotation_ids = members(
             {
                 "run_id": window.header.identity.get("run_id"),
-                "attempt": self._attempt,
+                "attempt": window.attempt,
                 "rollouts": window.covers,
             }
         )
@@ -149,10 +165,7 @@ class WindowSource:
         return first, last
 
     def _belongs(self, first: int, last: int) -> bool:
-        if self._attempt in self._selection.spans:
-            return self._selection.touches(self._attempt, first, last)
-        # Without records there is no span to touch: the window says itself what it covers.
-        return not self._selection.rollouts.isdisjoint(self._window.covers)
+        return any(first <= end and last >= start for start, end in self._stretches)
 
     def _claim(self, tracks: list[TrackKey], lanes: dict[TrackKey, int]) -> None:
         by_process: dict[Hashable, list[TrackKey]] = defaultdict(list)

@@ -47,6 +47,11 @@ class TraceWindow(NamedTuple):
     header: TraceHeader
 
     @property
+    def attempt(self) -> int:
+        """The attempt it says it belongs to, 0 where it does not say."""
+        return int(self.header.identity.get("attempt", 0))
+
+    @property
     def covers(self) -> list[int | str]:
         """The rollouts that it says it covers, else the one whose folder it lies in."""
         return self.header.rollouts or [self.rollout]

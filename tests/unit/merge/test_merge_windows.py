@@ -150,23 +150,31 @@ def test_kernels_that_cross_move_with_their_flow_to_a_lane_of_the_same_name(tmp_
     assert joined == [("launch", "B")]
 
 
-def test_window_shares_events_by_what_touches_the_span_of_a_rollout(tmp_path, made):
+def test_window_of_two_rollouts_shares_its_events_at_the_start_of_the_second(tmp_path, made):
     end_0 = START + 1210 * MS  # the sync after rollout 0 ends here
     start_1 = START + 1310 * MS
     events = [
+        op("before 0", START + 5, 50),
         op("in 0", end_0 - 100, 50),
         op("over 0's end", end_0 - 10, 50),
         op("between", end_0 + 10, 50),
         op("both", end_0 - 10, start_1 - end_0 + 20),
         op("in 1", start_1 + 5, 5),
+        op("after 1", START + 50_000 * MS, 5),
     ]
     write_trace_window(tmp_path, made.trainers[0], [0, 1], events)
     report, zero = merge(made, 0)
     cpu = "actor rank 0 · tp0 pp0 dp0 · cpu"
-    assert {s[0] for s in zero.slices(cpu)} == {"in 0", "over 0's end", "both"}
-    assert {s[0] for s in merge(made, 1)[1].slices(cpu)} == {"both", "in 1"}
+    assert {s[0] for s in zero.slices(cpu)} == {
+        "before 0",
+        "in 0",
+        "over 0's end",
+        "between",
+        "both",
+    }
+    assert {s[0] for s in merge(made, 1)[1].slices(cpu)} == {"both", "in 1", "after 1"}
     ledger = next(s for s in report.outputs[0].sources if "pt.trace" in s.source)
-    assert (ledger.read, ledger.written, ledger.other_rollouts) == (5, 3, 2)
+    assert (ledger.read, ledger.written, ledger.other_rollouts) == (7, 5, 2)
 
 
 def test_events_that_cannot_be_placed_are_dropped_by_name_and_never_set_the_origin(tmp_path, made):
@@ -260,12 +268,15 @@ def test_two_windows_of_a_rank_are_told_apart(tmp_path, made):
     assert [s[0] for s in merged.slices(f"{base} · window rollout_000001 · cpu")] == ["b"]
 
 
-def test_what_lies_between_two_rollouts_belongs_to_their_range(tmp_path, made):
-    between = START + 1250 * MS  # after the sync that follows rollout 0, before rollout 1
-    write_trace_window(tmp_path, made.trainers[0], [0, 1], [op("between", between, 5)])
-    for rollouts, found in ((0, []), (1, []), ((0, 2), ["between"])):
-        _, merged = merge(made, rollouts)
-        assert [s[0] for s in merged.slices("actor rank 0 · tp0 pp0 dp0 · cpu")] == found
+def test_window_of_another_rollout_is_counted_and_not_shown(tmp_path, made):
+    """It knows what it covers, so its events do not move the start of a neighbour's file."""
+    overlapping = [op("train of 1", ROLLOUT_0 + 9, 2000 * MS), op("b", START + 1400 * MS, 5)]
+    write_trace_window(tmp_path, made.trainers[0], [1], overlapping)
+    report, zero = merge(made, 0)
+    assert not [name for name in zero.processes.values() if name.endswith("cpu")]
+    (ledger,) = [s for s in report.outputs[0].sources if "pt.trace" in s.source]
+    assert (ledger.read, ledger.written, ledger.other_rollouts) == (2, 0, 2)
+    assert {s[0] for s in merge(made, 1)[1].slices("actor rank 0 · tp0 pp0 dp0 · cpu")} == {"train of 1", "b"}
 
 
 def test_step_of_the_wall_clock_in_a_window_is_followed_and_warned_of(tmp_path):
