@@ -12,7 +12,7 @@ Absent optional fields are left out of the line.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -108,7 +108,7 @@ class _Span(_Line, kw_only=True):
     #: Number of the asyncio task, unique in the process; absent outside tasks.
     task: int | None = None
     parent: int | None = None
-    rollout: int | str | None = None
+    rollout: Annotated[int, msgspec.Meta(ge=0)] | str | None = None
     step: int | None = None
     bytes: int | None = None
     tensors: int | None = None

@@ -64,12 +64,12 @@ def run_demo(
     or the driver cannot record, `ConfigError` and `ValueError` for settings that cannot work.
     """
     started = time.monotonic()
-    _need_packages()
     settings = Settings(seed=seed, rollouts=rollouts, trainers=trainers, engines=engines)
     if engines < 1:
         raise ValueError(f"engines is {engines}: at least 1 is needed")
     folder = Path(out).resolve()
     environment = shared_environment(folder, config)
+    _need_packages()
     with PeakMemory() as memory:
         report(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
         with changed_environment(environment), recorded_driver() as recording:
@@ -110,7 +110,10 @@ def shared_environment(out: Path, config: str) -> dict[str, str]:
     that cannot be used, before anything is started.
     """
     switch = _OFF
-    if load_config(config, os.environ) is not None:
+    loaded = load_config(config, os.environ)
+    if loaded is not None:
+        if not loaded.outputs.records:
+            raise ValueError(f"{config}: outputs.records is off, and the demo merges what is recorded")
         switch = (
             str(Path(config).resolve()) if "/" in config or config.endswith((".yaml", ".yml")) else config
         )

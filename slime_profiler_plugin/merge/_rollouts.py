@@ -83,7 +83,11 @@ def plan_outputs(
         groups = [(_stem(choice), [choice])] if choice in known else []
     if not groups:
         raise MergeError(f"run {run.run_id} has no rollout {_format(choice)}; it has {_list(known)}")
-    wanted = [Wanted(rollouts, _path(run, name, out, len(groups))) for name, rollouts in groups]
+    names = _tell_apart([name for name, _ in groups])
+    wanted = [
+        Wanted(rollouts, _path(run, name, out, len(groups)))
+        for name, (_, rollouts) in zip(names, groups, strict=True)
+    ]
     for each in wanted:
         _refuse_source(run, each.path)
     return wanted
@@ -112,10 +116,28 @@ def _latest(
     return _stem(complete), [complete]
 
 
+def _tell_apart(names: list[str]) -> list[str]:
+    """Different names, where two that users gave look alike as names of files.
+
+    >>> _tell_apart(["eval_1", "eval_1", "eval_2"])
+    ['eval_1', 'eval_1-2', 'eval_2']
+    """
+    told: list[str] = []
+    for name in names:
+        number, unique = 1, name
+        while unique in told:
+            number += 1
+            unique = f"{name}-{number}"
+        told.append(unique)
+    return told
+
+
 def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
     if out is None:
         return RunPaths.at(run.folders[0]).merged_file(name)
     if not out.name.endswith(_TRACE_SUFFIXES):
+        if out.exists() and not out.is_dir():
+            raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         return out / f"{name}.trace.json.gz"
     if outputs > 1:
         raise MergeUsageError(

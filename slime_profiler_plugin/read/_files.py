@@ -48,16 +48,20 @@ class VanishedError(ReadError):
     """A file that was there is gone: the run is being recorded, and a file got its final name."""
 
 
-def read_blocks(path: Path, damage: list[Damage], limit: int | None = None) -> Iterator[bytes]:
+def read_blocks(
+    path: Path, damage: list[Damage], limit: int | None = None, inode: int | None = None
+) -> Iterator[bytes]:
     """The content of `path` in blocks, decompressed when it is gzip (by its first bytes).
 
     With `limit`, only that many bytes of the file: what is appended later is not seen.
     A compressed file that was cut or damaged is given up to there, and that is added to
     `damage`. Raises `ReadError` when the file cannot be opened or read, `VanishedError` when there is
-    none of that name.
+    none of that name, or with `inode` another one.
     """
     try:
         with path.open("rb") as stream:
+            if inode not in (None, os.fstat(stream.fileno()).st_ino):
+                raise VanishedError(f"{path}: another file has the name now")
             raw = _read_raw(stream, limit)
             first = next(raw, b"")
             raw = chain((first,), raw)

@@ -38,10 +38,15 @@ class RecordLine:
 
 
 class Segment(NamedTuple):
-    """One file of a process. `size`: read only so many bytes of it, for it may still grow."""
+    """One file of a process.
+
+    `size`: read only so many bytes of it, for it may still grow. `inode`: the file that had the name, for
+    a segment that is rotated leaves its name to the next.
+    """
 
     path: Path
     size: int | None = None
+    inode: int | None = None
 
 
 class LinesRefusedError(ValueError):
@@ -83,7 +88,7 @@ def read_line_blocks(
     number = 0
     pending = b""
     block_number = -1
-    for block_number, block in enumerate(read_blocks(segment.path, damage, segment.size)):
+    for block_number, block in enumerate(read_blocks(segment.path, damage, segment.size, segment.inode)):
         lines = (pending + block).split(b"\n")
         pending = lines.pop()
         if wanted is not None and not wanted(block_number):

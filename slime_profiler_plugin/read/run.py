@@ -191,7 +191,7 @@ def _read_processes(run: Run) -> None:
     for folder in run.folders:
         for path in sorted(layout.RunPaths.at(folder).records.glob("*/*")):
             match = layout.RECORD_FILE.fullmatch(path.name)
-            if match:
+            if match and path.is_file():
                 files[path.parent.name, f"{match['pid']}-{match['start']}"].append(path)
             else:
                 run.ignored.append(path)
@@ -231,6 +231,8 @@ def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.
     """One file per segment, oldest first, and the earliest process line."""
     copies: dict[int | None, list[Path]] = defaultdict(list)
     lines: dict[int | None, schema.Process] = {}
+    # Before anything is read: what takes the place of a file meanwhile is another one.
+    stats = {path: path.stat() for path in paths}
     for path in paths:
         process = read_process_line(path)
         match = layout.RECORD_FILE.fullmatch(path.name)
@@ -245,7 +247,7 @@ def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.
     for gap in sorted(set(range(min(max(known, default=0), _MOST_SEGMENTS))) - known):
         run.damage.append(Damage(str(paths[0]), "missing", f"segment {gap} of this process"))
     chosen = [copies[n][0] if len(copies[n]) == 1 else pick_longest(copies[n], run.damage) for n in numbers]
-    segments = [Segment(path, path.stat().st_size) for path in chosen]
+    segments = [Segment(path, stats[path].st_size, stats[path].st_ino) for path in chosen]
     first = next((lines[n] for n in numbers if n in lines), None)
     return segments, first
 
@@ -256,7 +258,7 @@ def _read_windows(run: Run) -> None:
         for path in sorted(layout.RunPaths.at(folder).traces.glob("*/*")):
             match = _STEM.fullmatch(path.name)
             known = layout.TRACE_FILE.fullmatch(path.name.removesuffix(_UNFINISHED))
-            if match and known and layout.parse_rollout_name(path.parent.name) is not None:
+            if match and known and path.is_file() and layout.parse_rollout_name(path.parent.name) is not None:
                 files[path.parent.name, match["stem"]].append(path)
             else:
                 run.ignored.append(path)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from slime_profiler_plugin.config import ConfigError
@@ -60,16 +62,19 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path):
         ({"engines": 0}, ValueError, "engines is 0: at least 1"),
         ({"rollouts": 0}, ValueError, "rollouts is 0: at least 1"),
         ({"config": "tmeline"}, ConfigError, "tmeline"),
+        ({"config": "./quiet.yaml"}, ValueError, "outputs.records is off"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, options, error, told):
-    pytest.importorskip("torch")
-    pytest.importorskip("ray")
+def test_settings_that_cannot_work_are_refused_before_anything_starts(
+    tmp_path, monkeypatch, options, error, told
+):
+    monkeypatch.chdir(tmp_path)
+    Path("quiet.yaml").write_text("outputs: {records: false}\n")
     lines: list[str] = []
     with pytest.raises(error, match=told):
-        run_demo(tmp_path, report=lines.append, **options)
+        run_demo(tmp_path / "runs", report=lines.append, **options)
     assert lines == []
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["quiet.yaml"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_ray_starts(tmp_path, monkeypatch, caplog):

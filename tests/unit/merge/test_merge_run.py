@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 
 import pytest
@@ -603,3 +604,64 @@ def test_files_that_always_vanish_are_an_error_in_the_end(tmp_path, monkeypatch)
     monkeypatch.setattr(_merge, "read_run", read_with_it)
     with pytest.raises(VanishedError, match=path.name):
         merge_run([made.folder], "all")
+
+
+def test_a_segment_that_gave_its_name_away_is_read_again(tmp_path, monkeypatch):
+    """The recorder rotates between the two readings: the name now belongs to the next segment."""
+    made = write_synthetic_run(tmp_path)
+    before = merge_run([made.folder], "all", tmp_path / "before")
+    path = min(made.folder.glob("records/*/*.jsonl"))
+    first, rest = path.read_bytes().split(b"\n", 1)
+    plan_outputs = _merge.plan_outputs
+    rotated = []
+
+    def rotate_then_plan(*arguments):
+        if not rotated:
+            rotated.append(path.rename(path.with_suffix(".000.jsonl")))
+            path.write_bytes(first.replace(b'"segment":0', b'"segment":1') + b"\n")
+        return plan_outputs(*arguments)
+
+    monkeypatch.setattr(_merge, "plan_outputs", rotate_then_plan)
+    report = merge_run([made.folder], "all", tmp_path / "meanwhile")
+    assert rotated
+    assert rest
+    assert [o.total.written for o in report.outputs] == [o.total.written for o in before.outputs]
+
+
+def test_what_is_no_regular_file_is_no_source(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    folder = next(made.folder.glob("records/*"))
+    os.mkfifo(folder / "77-1.jsonl")
+    report, _ = merge_one(made.folder, 0)
+    assert report.ignored == [str(folder / "77-1.jsonl")]
+
+
+def test_rollouts_that_users_named_alike_have_files_of_their_own(tmp_path):
+    process = ProcessFile("r", pid=1, role="actor", rank=0)
+    for at, name in enumerate(("eval/1", "eval_1"), 1):
+        process.phase("eval", at * 1000, at * 1000 + 5, rollout=name)
+    process.write(tmp_path)
+    report = merge_run([tmp_path / "r"], "all")
+    found = {
+        o.path.rsplit("/", 1)[1]: Merged(o.path).slices(name="eval")[0][4]["rollout"] for o in report.outputs
+    }
+    assert found == {"eval_1.trace.json.gz": "eval/1", "eval_1-2.trace.json.gz": "eval_1"}
+
+
+def test_a_negative_rollout_is_no_rollout(tmp_path):
+    process = ProcessFile("r", pid=1, role="actor", rank=0)
+    process.phase("train_step", 10, 20, rollout=0)
+    process.phase("train_step", 30, 40, rollout=-3)
+    process.write(tmp_path)
+    report = merge_run([tmp_path / "r"], "all")
+    assert [o.rollouts for o in report.outputs] == [[0]]
+    assert [(d.kind, d.line) for d in report.damage] == [("corrupt", 3)]
+    assert report.exit_code() == 3
+
+
+def test_a_file_of_another_kind_is_no_folder_for_outputs(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(MergeUsageError, match=r"notes.txt: no folder, and a file's name ends in .json"):
+        merge_run([made.folder], 0, tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
