@@ -12,6 +12,7 @@ Absent optional fields are left out of the line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -198,6 +199,31 @@ class Unknown(msgspec.Struct, kw_only=True):
 
     kind: str
     fields: dict[str, Any]
+
+
+#: Our top-level keys in the file of a torch.profiler window: who wrote it, the list of the rollouts
+#: it covers, and how it was recorded.
+WINDOW_IDENTITY_KEY: Final = "slime_profiler"
+WINDOW_ROLLOUTS_KEY: Final = "slime_profiler_rollouts"
+WINDOW_KEY: Final = "slime_profiler_window"
+_WINDOW_IDENTITY: Final = (
+    "run_id",
+    "attempt",
+    "host",
+    "pid",
+    "incarnation",
+    "role",
+    "rank",
+    "ranks",
+    "world_size",
+    "clock_domain",
+)
+
+
+def window_identity(process: Process, clock_pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """What stands under `WINDOW_IDENTITY_KEY`; a pair is (monotonic ns, Unix ns, error ns)."""
+    told = {name: getattr(process, name) for name in _WINDOW_IDENTITY}
+    return {**told, "clock_pairs": clock_pairs}
 
 
 Line: TypeAlias = Process | PhaseDef | Identity | Thread | Phase | Open | Mark | Device | Clock | Drop | End

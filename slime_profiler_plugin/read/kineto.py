@@ -16,13 +16,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from slime_profiler_plugin.clock import ClockPair, decimal_us_to_ns
+from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._chunks import Codec, TraceText
 from ._files import Damage, read_blocks
 
-#: Our own top-level keys in a window's file.
-IDENTITY_KEY: Final = "slime_profiler"
-ROLLOUTS_KEY: Final = "slime_profiler_rollouts"
 _BASE_KEY: Final = "baseTimeNanoseconds"
 
 
@@ -125,7 +123,7 @@ def _timed(event: TraceEvent) -> TimedEvent:
 
 def _parse_header(metadata: dict[str, Any]) -> TraceHeader:
     rest = dict(metadata)
-    told, covers = rest.pop(IDENTITY_KEY, None), rest.pop(ROLLOUTS_KEY, None)
+    told, covers = rest.pop(WINDOW_IDENTITY_KEY, None), rest.pop(WINDOW_ROLLOUTS_KEY, None)
     told = told if isinstance(told, dict) else {}
     base = rest.get(_BASE_KEY)
     pairs = told.get("clock_pairs")

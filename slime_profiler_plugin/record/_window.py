@@ -8,11 +8,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from slime_profiler_plugin import clock
+from slime_profiler_plugin import clock, schema
 
 if TYPE_CHECKING:
     from slime_profiler_plugin.config import Profiler
-    from slime_profiler_plugin.schema import Process
 
 #: Read at the end of a trace file to see that it is whole.
 _TAIL_BYTES: Final = 65_536
@@ -32,7 +31,7 @@ class Window:
     Methods raise `WindowError`, `OSError` or what torch raises.
     """
 
-    def __init__(self, settings: Profiler, identity: Process) -> None:
+    def __init__(self, settings: Profiler, identity: schema.Process) -> None:
         import torch
 
         self._torch: Any = torch
@@ -63,7 +62,7 @@ class Window:
         """Record from now on."""
         self._refuse_a_second()
         self._read_clocks()
-        self._profile.preset_metadata_json("slime_profiler", json.dumps(self._about()))
+        self._profile.preset_metadata_json(schema.WINDOW_IDENTITY_KEY, self._about())
         self._profile.start_trace()
         self.recording = True
         self.start_ns, self.start_unix_ns = self._pairs[0].mono_ns, self._pairs[0].unix_ns
@@ -72,7 +71,7 @@ class Window:
         """`rollout` begins, within the window. It is one ``ProfilerStep`` of the trace."""
         self._end_step()
         self.rollouts.append(rollout)
-        self._profile.add_metadata_json("slime_profiler_rollouts", json.dumps(self.rollouts))
+        self._profile.add_metadata_json(schema.WINDOW_ROLLOUTS_KEY, json.dumps(self.rollouts))
         self._step = self._torch.profiler.record_function(f"ProfilerStep#{rollout}")
         self._step.__enter__()
 
@@ -97,8 +96,8 @@ class Window:
             "cut": cut,
             "activities": sorted(self.activities),
         }
-        self._profile.add_metadata_json("slime_profiler", json.dumps(self._about()))
-        self._profile.add_metadata_json("slime_profiler_window", json.dumps(about_window))
+        self._profile.add_metadata_json(schema.WINDOW_IDENTITY_KEY, self._about())
+        self._profile.add_metadata_json(schema.WINDOW_KEY, json.dumps(about_window))
         self._profile.stop_trace()
         results = getattr(self._profile.profiler, "kineto_results", None)
         if results is not None and results.trace_start_ns() == 0:
@@ -146,21 +145,8 @@ class Window:
     def _read_clocks(self) -> None:
         self._pairs.append(clock.read_pair())
 
-    def _about(self) -> dict[str, Any]:
-        who = self._identity
-        return {
-            "run_id": who.run_id,
-            "attempt": who.attempt,
-            "host": who.host,
-            "pid": who.pid,
-            "incarnation": who.incarnation,
-            "role": who.role,
-            "rank": who.rank,
-            "ranks": who.ranks,
-            "world_size": who.world_size,
-            "clock_domain": who.clock_domain,
-            "clock_pairs": self._pairs,
-        }
+    def _about(self) -> str:
+        return json.dumps(schema.window_identity(self._identity, self._pairs))
 
 
 def supported_activities(names: tuple[str, ...]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from isal import igzip
 
+from slime_profiler_plugin import schema
 from slime_profiler_plugin.layout import RunPaths
 
 from ._process_file import ProcessFile
@@ -32,26 +33,14 @@ def write_trace_window(
     by default one at the process's start.
     """
     who = process.process
-    identity = {
-        "run_id": who.run_id,
-        "attempt": who.attempt,
-        "host": who.host,
-        "pid": who.pid,
-        "incarnation": who.incarnation,
-        "role": who.role,
-        "rank": who.rank,
-        "ranks": who.ranks,
-        "world_size": who.world_size,
-        "clock_domain": who.clock_domain,
-        "clock_pairs": pairs or [(who.start_ns, who.start_unix_ns, 100)],
-    }
+    pairs = pairs or [(who.start_ns, who.start_unix_ns, 100)]
     shift = process.epoch_ns - base_ns
     head = json.dumps(
         {
             "schemaVersion": 1,
             "deviceProperties": [],
-            "slime_profiler": identity,
-            "slime_profiler_rollouts": rollouts,
+            schema.WINDOW_IDENTITY_KEY: schema.window_identity(who, pairs),
+            schema.WINDOW_ROLLOUTS_KEY: rollouts,
             "distributedInfo": {"backend": "gloo", "rank": who.rank, "world_size": who.world_size},
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": base_ns,
