@@ -40,7 +40,7 @@ def main() -> None:
 @click.option(
     "--rollout",
     default="latest",
-    metavar="R|A:B|all|initial",
+    metavar="R|A:B|all|initial|latest",
     help="A number, a half-open range, or all (one file each). Default: the latest complete.",
 )
 @click.option(
@@ -50,10 +50,16 @@ def main() -> None:
     metavar="OUT",
     help="A file (.json, .json.gz), or a folder for one per rollout. Default: merged/ in RUN_DIR.",
 )
+@click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt. Default: all.")
 @click.option("--allow-partial", is_flag=True, help="Exit 0 where it would be 3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def merge(
-    run_dir: tuple[Path, ...], rollout: str, output: Path | None, allow_partial: bool, as_json: bool
+    run_dir: tuple[Path, ...],
+    rollout: str,
+    output: Path | None,
+    attempt: int | None,
+    allow_partial: bool,
+    as_json: bool,
 ) -> None:
     """Merge a run into one timeline per rollout.
 
@@ -73,7 +79,7 @@ def merge(
     from slime_profiler_plugin.read import FolderOfRunsError, ReadError
 
     try:
-        report = merge_run(run_dir, parse_choice(rollout), output)
+        report = merge_run(run_dir, parse_choice(rollout), output, attempt)
     except FolderOfRunsError as found:
         _list_runs(found.folder, found.runs, as_json)
         sys.exit(_FAILED)

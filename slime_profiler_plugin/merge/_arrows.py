@@ -90,7 +90,7 @@ def join_arrows(sends: list[Endpoint], receives: list[Endpoint], ids: IdSource) 
         elif receive.source is None and receive.weight_version is not None:
             found = by_version.get((receive.attempt, receive.weight_version, receive.bucket), [])
         else:
-            undrawn["the receive does not name its sync"] += 1
+            undrawn[f"the receive names no {'source' if receive.source is None else 'sync'}"] += 1
             continue
         found = [send for send in found if send.engine in (None, receive.engine)]
         reason = _why_not(found, repeated[_receive_key(receive)])

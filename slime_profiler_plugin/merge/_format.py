@@ -14,11 +14,12 @@ _LISTED: Final = 20
 
 def format_report(report: MergeReport) -> Iterator[str]:
     """What a person wants to know, most important last."""
-    yield f"run {report.run_id}, attempts {', '.join(map(str, report.attempts))}"
+    some = "attempt" if len(report.attempts) == 1 else "attempts"
+    yield f"run {report.run_id}, {some} {', '.join(map(str, report.attempts))}"
     for ranks in report.ranks:
         size = "?" if ranks.world_size is None else str(ranks.world_size)
         attempt = f"attempt {ranks.attempt}: " if len(report.attempts) > 1 else ""
-        missing = f"; missing {', '.join(map(str, ranks.missing))}" if ranks.missing else ""
+        missing = f"; missing rank {', '.join(map(str, ranks.missing))}" if ranks.missing else ""
         yield f"  {attempt}{ranks.role}: {ranks.seen} of {size} ranks seen{missing}"
     for process in report.processes:
         yield from _format_process(process, report.processes[0].clock_domain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -28,31 +28,39 @@ _RETRIES: Final = 4
 
 
 def merge_run(
-    folders: Sequence[Path | str], rollouts: RolloutChoice = "latest", out: Path | None = None
+    folders: Sequence[Path | str],
+    rollouts: RolloutChoice = "latest",
+    out: Path | None = None,
+    attempt: int | None = None,
 ) -> MergeReport:
     """Merge one run, of which `folders` are copies, into one timeline per output.
 
-    `out`: a file (``.json`` or ``.json.gz``) for one output, a folder for one per rollout, ``None``
-    for ``merged/`` in the first folder. Raises `read.ReadError`, `MergeError` and `MergeUsageError`
-    when nothing can be written, and `ConservationError` should anything have got lost.
+    `attempt`: only what that attempt recorded. `out`: a file (``.json`` or ``.json.gz``) for one output,
+    a folder for one per rollout, ``None`` for ``merged/`` in the first folder. Raises `read.ReadError`,
+    `MergeError` and `MergeUsageError` when nothing can be written, and `ConservationError` should
+    anything have got lost.
 
     Of a run that is being recorded, what is there so far: when a file gets its final name while it is
     read, the merge begins again, a bounded number of times.
     """
     for _ in range(_RETRIES):
         with suppress(VanishedError):
-            return _merge_once(folders, rollouts, out)
-    return _merge_once(folders, rollouts, out)
+            return _merge_once(folders, rollouts, out, attempt)
+    return _merge_once(folders, rollouts, out, attempt)
 
 
-def _merge_once(folders: Sequence[Path | str], rollouts: RolloutChoice, out: Path | None) -> MergeReport:
+def _merge_once(
+    folders: Sequence[Path | str], rollouts: RolloutChoice, out: Path | None, attempt: int | None
+) -> MergeReport:
     run = read_run(folders)
     warnings: list[str] = []
+    if attempt is not None:
+        run.keep_attempt(attempt)
     shared = Shared(run)
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
-    outputs = [_write_output(shared, each, damage) for each in wanted]
+    outputs = [_write_output(shared, each, damage, warnings) for each in wanted]
     return MergeReport(
         run_id=run.run_id,
         attempts=run.attempts,
@@ -73,8 +81,11 @@ def _merge_once(folders: Sequence[Path | str], rollouts: RolloutChoice, out: Pat
     )
 
 
-def _write_output(shared: Shared, wanted: Wanted, damage: dict[str, Damage]) -> OutputReport:
+def _write_output(
+    shared: Shared, wanted: Wanted, damage: dict[str, Damage], warnings: list[str]
+) -> OutputReport:
     selection = Selection(shared.run, shared.clocks, wanted.rollouts)
+    warnings.extend(_tell_attempts(selection, wanted))
     tracks, ids = Tracks(), IdSource()
     sources: list[RecordSource | WindowSource] = []
     title = ", ".join(map(name_rollout, wanted.rollouts))
@@ -155,6 +166,16 @@ def _write_output(shared: Shared, wanted: Wanted, damage: dict[str, Damage]) -> 
         report.total.check()
         writer.finish({"slime_profiler_conservation": _conservation(report)})
     return report
+
+
+def _tell_attempts(selection: Selection, wanted: Wanted) -> Iterator[str]:
+    """That one file shows several attempts, which may be hours apart."""
+    attempts = sorted(selection.spans)
+    if len(attempts) > 1:
+        starts = [start for start, _ in selection.spans.values()]
+        apart = (max(starts) - min(starts)) / 1e9
+        told = ", ".join(map(str, attempts))
+        yield f"{wanted.path.name} shows attempts {told}, {apart:.0f} s apart; --attempt N merges one"
 
 
 def _check_written(ledger: Ledger, written: int) -> None:

@@ -39,6 +39,8 @@ from ._tracks import Tracks
 
 _TIMED: Final = (schema.Phase, schema.Open, schema.Mark, schema.Device, schema.Drop)
 _BATCH: Final = 2000
+#: Why a record is in no output at all.
+_OUTSIDE: Final = "names no rollout, and none was under way"
 
 
 class RecordSource:
@@ -158,7 +160,7 @@ class RecordSource:
         phases: dict[int, Item] = {}
         for entry in self.records.items(self._wants):
             line = entry.line
-            item: Item | None
+            item: Item | str | None
             reason = impossible_time(*when(line)) if isinstance(line, _TIMED) else None
             if reason is not None:
                 ledger.dropped[reason] += 1
@@ -168,7 +170,7 @@ class RecordSource:
                     ledger.dropped["superseded by the phase that ended"] += 1
                     continue
                 item = self._span(entry, line)
-                if item is not None and item.phase_id is not None:
+                if isinstance(item, Item) and item.phase_id is not None:
                     phases[item.phase_id] = item
             elif isinstance(line, schema.Device):
                 item = self._bracket(entry, line, phases.get(line.id))
@@ -182,6 +184,8 @@ class RecordSource:
                 continue
             if item is None:
                 ledger.other_rollouts += 1
+            elif isinstance(item, str):
+                ledger.dropped[item] += 1
             else:
                 ledger.written += 1
                 items.append(item)
@@ -191,7 +195,14 @@ class RecordSource:
     def _wants(self, block: Block) -> bool:
         return (block.segment, block.number) in self._chosen
 
-    def _span(self, entry: RecordLine, line: schema.Phase | schema.Open | schema.Mark) -> Item | None:
+    def _elsewhere(self, start_ns: int, end_ns: int) -> str | None:
+        """What became of something that only its time can place, and that is not here.
+
+        ``None``: it is in another output.
+        """
+        return _OUTSIDE if self._selection.is_outside(self._ids.attempt, start_ns, end_ns) else None
+
+    def _span(self, entry: RecordLine, line: schema.Phase | schema.Open | schema.Mark) -> Item | str | None:
         rollout = self._syncs.rollout_of(self._ids.attempt, rollout_key(line))
         if rollout is not None and rollout not in self._selection.rollouts:
             return None
@@ -200,7 +211,7 @@ class RecordSource:
             end = max(end, self.records.last_ns)
         start, end = self._alignment.span_to_reference(start, end)
         if rollout is None and not self._selection.touches(self._ids.attempt, start, end):
-            return None
+            return self._elsewhere(start, end)
         args = span_args(entry, line, rollout, self._ids)
         name = line.name
         if isinstance(line, schema.Open):
@@ -220,12 +231,12 @@ class RecordSource:
             line.task,
         )
 
-    def _bracket(self, entry: RecordLine, line: schema.Device, phase: Item | None) -> Item | None:
+    def _bracket(self, entry: RecordLine, line: schema.Device, phase: Item | None) -> Item | str | None:
         if phase is None and line.id not in self.records.orphan_brackets:
             return None
         start, end = self._alignment.span_to_reference(*when(line))
         if phase is None and not self._selection.touches(self._ids.attempt, start, end):
-            return None
+            return self._elsewhere(start, end)
         return Item(
             start,
             end,
@@ -235,10 +246,10 @@ class RecordSource:
             device_args(line, None if phase is None else phase.args, entry, self._ids),
         )
 
-    def _drop(self, line: schema.Drop) -> Item | None:
+    def _drop(self, line: schema.Drop) -> Item | str | None:
         at = self._alignment.to_reference(line.at_ns)
         if not self._selection.touches(self._ids.attempt, at, at):
-            return None
+            return self._elsewhere(at, at)
         args: dict[str, Any] = {"run_id": self._ids.run_id, "attempt": self._ids.attempt, "count": line.count}
         args.update(what=line.what, reason=line.reason)
         if line.names:

@@ -105,7 +105,9 @@ def _latest(
     run: Run, endings: Mapping[tuple[str, str], str], known: list[int | str], warnings: list[str]
 ) -> tuple[str, list[int | str]]:
     complete = find_complete(run, endings)
-    latest = known[-1]
+    attempt = max((records.process.attempt for records in run.processes), default=0)
+    last = {r for p in run.processes if p.process.attempt == attempt for r in p.extents if r is not None}
+    latest = max(last or known, key=rollout_order)
     if complete is None:
         warnings.append(f"no rollout is complete; this is the latest, {_format(latest)}")
         return _stem(latest), [latest]

@@ -69,11 +69,22 @@ class Selection:
                 continue
             known = self.spans.get(attempt, (start, end))
             self.spans[attempt] = (min(known[0], start), max(known[1], end))
+        self._busy = _busy_times(self.extents)
 
     def touches(self, attempt: int, start_ns: int, end_ns: int) -> bool:
         """Whether something from `start_ns` to `end_ns` (reference) touches a span, ends included."""
         span = self.spans.get(attempt)
         return span is not None and start_ns <= span[1] and end_ns >= span[0]
+
+    def is_outside(self, attempt: int, start_ns: int, end_ns: int) -> bool:
+        """Whether something from `start_ns` to `end_ns` (reference) touches no rollout of the run at all."""
+        busy = self._busy.get(attempt, [])
+        return not any(start_ns <= end and end_ns >= start for start, end in busy)
+
+    def is_inside(self, attempt: int, start_ns: int, end_ns: int) -> bool:
+        """Whether everything between the two touches a rollout of the run, this one or another."""
+        busy = self._busy.get(attempt, [])
+        return any(start <= start_ns and end_ns <= end for start, end in busy)
 
     def has(self, window: TraceWindow) -> bool:
         """Whether a window covers one of the rollouts."""
@@ -99,7 +110,7 @@ class Selection:
 def choose_blocks(
     records: ProcessRecords, alignment: Alignment, selection: Selection, syncs: SyncIndex
 ) -> list[Block]:
-    """The blocks of a process's files that may hold something of the output."""
+    """The blocks of a process's files that may hold something of the output, or of no output at all."""
     attempt = records.process.attempt
     chosen: list[Block] = []
     ids: list[tuple[int, int]] = []
@@ -107,7 +118,7 @@ def choose_blocks(
         rollouts = {syncs.rollout_of(attempt, key) for key in block.keys}
         by_time = block.placed_by_time or None in rollouts
         if not rollouts.isdisjoint(selection.rollouts) or (
-            by_time and _in_time(block, attempt, alignment, selection)
+            by_time and _may_matter(block, attempt, alignment, selection)
         ):
             chosen.append(block)
             if block.phase_ids is not None:
@@ -118,11 +129,26 @@ def choose_blocks(
     return [*chosen, *late]
 
 
-def _in_time(block: Block, attempt: int, alignment: Alignment, selection: Selection) -> bool:
+def _may_matter(block: Block, attempt: int, alignment: Alignment, selection: Selection) -> bool:
+    """Whether it may hold what only its time can place, here or outside every rollout."""
     if block.first_ns is None:
         return False
     first, last = alignment.span_to_reference(block.first_ns, block.last_ns)
-    return selection.touches(attempt, first, last)
+    return selection.touches(attempt, first, last) or not selection.is_inside(attempt, first, last)
+
+
+def _busy_times(
+    extents: Mapping[tuple[int, int | str], tuple[int, int]],
+) -> dict[int, list[tuple[int, int]]]:
+    """By attempt, the times when any rollout was under way: joined where they touch, in order."""
+    busy: dict[int, list[tuple[int, int]]] = {}
+    for (attempt, _), (start, end) in sorted(extents.items(), key=lambda item: item[1]):
+        times = busy.setdefault(attempt, [])
+        if times and start <= times[-1][1]:
+            times[-1] = (times[-1][0], max(times[-1][1], end))
+        else:
+            times.append((start, end))
+    return busy
 
 
 def _overlaps(span: tuple[int, int] | None, others: list[tuple[int, int]]) -> bool:

@@ -94,6 +94,18 @@ class Run:
             named, key=lambda r: (r != INITIAL, isinstance(r, str), r if isinstance(r, int) else 0, str(r))
         )
 
+    def keep_attempt(self, attempt: int) -> None:
+        """Forget the processes and windows of all others.
+
+        Raises `ReadError` when there is no such attempt.
+        """
+        if attempt not in self.attempts:
+            told = ", ".join(map(str, self.attempts))
+            raise ReadError(f"run {self.run_id} has no attempt {attempt}; it has {told}")
+        self.attempts = [attempt]
+        self.processes = [p for p in self.processes if p.process.attempt == attempt]
+        self.windows = [w for w in self.windows if w.attempt == attempt]
+
     def role_ranks(self) -> list[RoleRanks]:
         """Ranks seen, per attempt and role, for the roles that number their processes."""
         seen: dict[tuple[int, str], set[int]] = defaultdict(set)

@@ -34,7 +34,7 @@ def test_merge_of_a_run_writes_its_latest_complete_rollout_and_says_what_it_did(
     assert result.exit_code == 0
     assert merged_names(made.folder) == ["rollout_000001.trace.json.gz"]
     lines = result.stdout.splitlines()
-    assert lines[0] == "run synthetic, attempts 0"
+    assert lines[0] == "run synthetic, attempt 0"
     assert "  actor: 2 of 2 ranks seen" in lines
     total = sum(len(process.lines) for process in made.processes)
     assert any(
@@ -85,7 +85,7 @@ def test_partial_run_exits_3_unless_allowed(tmp_path):
     path.unlink()
     result = run("merge", made.folder)
     assert result.exit_code == 3
-    assert "  actor: 1 of 2 ranks seen; missing 1" in result.stdout.splitlines()
+    assert "  actor: 1 of 2 ranks seen; missing rank 1" in result.stdout.splitlines()
 
 
 def test_files_that_are_no_source_are_listed_and_no_failure(tmp_path):

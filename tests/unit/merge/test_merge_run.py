@@ -10,7 +10,7 @@ from reading import Merged
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.merge import MergeError, MergeUsageError, _merge, merge_run, parse_choice
-from slime_profiler_plugin.read import FolderOfRunsError, VanishedError
+from slime_profiler_plugin.read import FolderOfRunsError, ReadError, VanishedError
 from slime_profiler_plugin.testing import MS, ProcessFile, write_synthetic_run
 
 START = 5_000_000 * MS
@@ -355,6 +355,45 @@ def test_attempts_of_a_run_stand_side_by_side(tmp_path):
         found = merged.slices(f"actor rank 0 · tp0 pp0 dp0 · attempt {attempt} · phases", "train_step")
         assert [args["attempt"] for *_, args in found] == [attempt, attempt]
     assert len(merged.arrows()) == 6
+    assert report.warnings == [
+        "rollout_000000.trace.json.gz shows attempts 0, 1, 50 s apart; --attempt N merges one"
+    ]
+
+
+def test_one_attempt_can_be_asked_for(tmp_path):
+    write_synthetic_run(tmp_path, rollouts=1, engines=1)
+    second = write_synthetic_run(tmp_path, rollouts=1, engines=1, attempt=1, start_ns=START + 50_000 * MS)
+    report, merged = merge_one(second.folder, 0, attempt=1)
+    assert (report.attempts, report.warnings) == ([1], [])
+    assert {args["attempt"] for *_, args in merged.slices()} == {1}
+    assert len(merged.arrows()) == 3
+    with pytest.raises(ReadError, match="has no attempt 2; it has 0, 1"):
+        merge_run([second.folder], 0, attempt=2)
+
+
+def test_what_can_be_in_no_file_is_dropped_by_name(tmp_path):
+    """An engine that was taken for an attempt of its own, in which there is no rollout."""
+    trainer = ProcessFile("r", pid=1, role="actor", rank=0)
+    trainer.phase("bucket_send", 1000, 2000, rollout=0, sync=1, bucket=0)
+    engine = ProcessFile("r", pid=2, role="engine", rank=0, attempt=1)
+    engine.phase("engine_receive", 1100, 2100, sync=1, bucket=0, source=trainer.source)
+    for process in (trainer, engine):
+        process.write(tmp_path)
+    report, merged = merge_one(tmp_path / "r", 0)
+    assert merged.slices(name="engine_receive") == []
+    assert report.outputs[0].total.dropped == {"names no rollout, and none was under way": 1}
+
+
+def test_latest_is_of_the_last_attempt(tmp_path):
+    first = ProcessFile("r", pid=1, role="actor", rank=0)
+    first.phase("train_step", 1000, 2000, rollout=3)
+    second = ProcessFile("r", pid=2, role="actor", rank=0, attempt=1)
+    second.phase("train_step", 5000, 6000, rollout=1)
+    for process in (first, second):
+        process.write(tmp_path)
+    report = merge_run([tmp_path / "r"])
+    assert [o.rollouts for o in report.outputs] == [[1]]
+    assert report.warnings == ["no rollout is complete; this is the latest, 1"]
 
 
 def test_records_that_name_no_rollout_are_taken_where_they_touch_its_span(tmp_path):
@@ -372,7 +411,9 @@ def test_records_that_name_no_rollout_are_taken_where_they_touch_its_span(tmp_pa
     report, merged = merge_one(tmp_path / "r", 0)
     assert sorted(s[1:3] for s in merged.slices(name="decode")) == sorted(touching)
     assert all("rollout" not in args for *_, args in merged.slices(name="decode"))
-    assert report.outputs[0].total.other_rollouts == 3
+    total = report.outputs[0].total
+    assert total.other_rollouts == 1
+    assert total.dropped == {"names no rollout, and none was under way": 2}
     _, second = merge_one(tmp_path / "r", 1)
     assert [s[1:3] for s in second.slices(name="decode")] == [(500, 5000)]
 
