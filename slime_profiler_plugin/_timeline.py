@@ -108,7 +108,8 @@ class Timeline:
         tensors bucket transport engine sync source weight_version``; any other field goes
         to ``attrs``. An exception closes the phase, is noted as ``error`` and goes on.
     ``begin(name, **fields)`` … ``span.end(**more)``
-        The same for spans that do not nest in a ``with``; may end on another thread.
+        The same for spans that do not nest in a ``with``; may end on another thread. What is
+        recorded meanwhile has the span as parent only within ``with span.inside()``.
     ``mark(name, **fields)``
         A point in time.
     ``rollout(r)``
@@ -117,15 +118,15 @@ class Timeline:
         From now on the process's records belong to rollout `r`, where no ``rollout(r)``
         says otherwise. Also one step of the profiler schedule, when `r` is new.
     ``set_identity(role=…, rank=…, ranks=…, world_size=…, engine=…)``
-        What became known after `start`.
+        What became known after `start`; what is not given stays.
     ``source()``
         This process as the sender of a weight sync, ``None`` while off. Hand it to the
         receiver, whose records then name it: it tells incarnations apart.
     ``export_window()``
-        The point of the loop where this rank would wait anyway: a profiler window that has
-        ended is written here.
+        The point of the loop where this rank would wait anyway: a profiler window whose last
+        rollout this is ends here and is written. What follows is not in it.
     ``flush()``
-        Write what is queued now.
+        Returns when what is queued now is written, after 10 s at most.
     """
 
     __slots__ = (
@@ -201,7 +202,8 @@ class Timeline:
 
         `config`: a shipped name, a path, settings, or ``None`` for what the environment
         says. ``SLIME_PROFILER=off`` beats every other switch. `identity`: ``run_id role
-        rank ranks world_size engine``. Returns whether it records. Never raises because of
+        rank ranks world_size engine``; `ranks` and `engine` are dicts of integers such as
+        ``{"tp": 0}`` and ``{"index": 0}``. Returns whether it records. Never raises because of
         the profiler's own failure: it warns once and stays off. While on, it only notes
         what it is told about the process's identity.
         """
