@@ -2,6 +2,7 @@
 
 from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError
+from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
@@ -10,9 +11,11 @@ __all__ = [
     "RUN_ID_VARIABLE",
     "AttemptFile",
     "IdentityError",
+    "Place",
     "ProcessIdentity",
     "RunFile",
     "Surroundings",
+    "change_place",
     "read_attempt",
     "read_run",
     "resolve",

@@ -20,7 +20,7 @@ from slime_profiler_plugin.layout import RunPaths
 from ._context import RolloutContext, ThreadState
 from ._devices import DeviceBrackets, open_brackets
 from ._drops import Drops
-from ._guard import Guard
+from ._guard import Guard, warn
 from ._hot import HotPath
 from ._lines import check_rollout
 from ._nvtx import open_nvtx
@@ -229,7 +229,10 @@ def open_recorder(
     Raises what `identity.resolve` raises, and `RuntimeError` when no thread can be started.
     """
     identity = resolve(environ, given, config.out, settings=config.public())
-    return Recorder(identity, config, off)
+    recorder = Recorder(identity, config, off)
+    if identity.warning is not None:
+        warn(identity.warning)
+    return recorder
 
 
 def _process_line(identity: ProcessIdentity, config: Config) -> schema.Process:

@@ -351,6 +351,14 @@ def test_identity_that_becomes_known(tmp_path: Path) -> None:
     assert source == f"actor-3@{process.incarnation}"
 
 
+def test_one_of_several_without_a_token_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start(tmp_path, world_size=2)
+    assert timeline.start(rank=1)
+    timeline.stop()
+    (record,) = caplog.records
+    assert "SLIME_PROFILER_LAUNCH" in record.getMessage()
+
+
 def test_a_second_start_only_tells_the_identity(tmp_path: Path) -> None:
     start(tmp_path, rank=None)
     assert timeline.start({"out": str(tmp_path / "other")}, run_id="other", rank=2)
