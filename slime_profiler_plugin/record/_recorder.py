@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.config import Config
-from slime_profiler_plugin.identity import ProcessIdentity, resolve
+from slime_profiler_plugin.identity import Place, ProcessIdentity, change_place, resolve
 from slime_profiler_plugin.layout import RunPaths
 
 from ._context import RolloutContext, ThreadState
@@ -38,7 +40,6 @@ CLOSE_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 10.0
 
 _ROLES_WITHOUT_ROLLOUT: Final = frozenset({"engine", "engine_client", "router"})
-_IDENTITY_KEYS: Final = ("role", "rank", "ranks", "world_size", "engine")
 
 _recording: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 
@@ -53,6 +54,7 @@ class Recorder:
         self._rollout_was_set = False
         self._windows: ProfilerWindows | None = None
         self._windows_tried = False
+        self._by_environment = identity.by_environment
         drops = Drops()
         self._guard = guard = Guard(drops)
         process = _process_line(identity, config)
@@ -92,39 +94,26 @@ class Recorder:
     def rollout(self, rollout_id: object, /) -> RolloutContext:
         """`Timeline.rollout`."""
         rollout: schema.Rollout = self._hot.current_rollout()
-        with self._guard("rollout"):
+        with self._guard.refusing("rollout"):
             rollout = check_rollout(rollout_id)
         self._hot.has_scopes = True
         return RolloutContext(rollout)
 
     def set_rollout(self, rollout_id: object, /) -> None:
         """`Timeline.set_rollout`."""
-        with self._guard("rollout"):
+        with self._guard.refusing("rollout"):
             rollout = check_rollout(rollout_id)
-            if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
-                self._open_windows()
-            if self._windows is not None:  # before the switch: it may write the last rollout's window
-                self._guard.call("windows", self._windows.on_rollout, rollout)
-            self._rollout_was_set = True
-            self._hot.rollout = rollout
+            with self._guard("rollout"):
+                self._switch_rollout(rollout)
 
     def set_identity(self, **identity: Any) -> None:
         """`Timeline.set_identity`."""
-        with self._guard("identity"):
+        with self._guard.refusing("identity"):
             process = self._part.identity
-            known = {key: getattr(process, key) for key in _IDENTITY_KEYS}
-            unknown = identity.keys() - known.keys()
-            if unknown:
-                raise ValueError(
-                    f"set_identity: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(known)}"
-                )
-            line = schema.Identity(at_ns=time.monotonic_ns(), **{**known, **identity})
-            line = schema.decode_line(schema.encode_lines([line]))[0]  # type: ignore[assignment]
-            for key in _IDENTITY_KEYS:
-                setattr(process, key, getattr(line, key))
-            self._writer.queue.force(line)
-            if not self._rollout_was_set:
-                self._hot.rollout = self._default_rollout()
+            known = Place(**{key: getattr(process, key) for key in Place.__struct_fields__})
+            place, self._by_environment = change_place(known, identity, self._by_environment)
+            with self._guard("identity"):
+                self._move(place)
 
     def source(self) -> str:
         """`Timeline.source`."""
@@ -179,6 +168,22 @@ class Recorder:
 
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)
+
+    def _switch_rollout(self, rollout: schema.Rollout) -> None:
+        if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
+            self._open_windows()
+        if self._windows is not None:  # before the switch: it may write the last rollout's window
+            self._guard.call("windows", self._windows.on_rollout, rollout)
+        self._rollout_was_set = True
+        self._hot.rollout = rollout
+
+    def _move(self, place: Place) -> None:
+        fields = msgspec.structs.asdict(place)
+        for key, value in fields.items():
+            setattr(self._part.identity, key, value)
+        self._writer.queue.force(schema.Identity(at_ns=time.monotonic_ns(), **fields))
+        if not self._rollout_was_set:
+            self._hot.rollout = self._default_rollout()
 
     def _open_windows(self) -> None:
         """At the first rollout: role and rank are known by then."""
