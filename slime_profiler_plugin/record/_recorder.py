@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import threading
 import time
 import weakref
@@ -28,6 +26,7 @@ from ._lines import check_rollout
 from ._nvtx import open_nvtx
 from ._outputs import Outputs
 from ._part import PartContext
+from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
 from ._windows import ProfilerWindows, selects_process
@@ -54,10 +53,11 @@ class Recorder:
         self._rollout_was_set = False
         self._windows: ProfilerWindows | None = None
         self._windows_tried = False
+        self._who = identity
         self._by_environment = identity.by_environment
         drops = Drops()
         self._guard = guard = Guard(drops)
-        process = _process_line(identity, config)
+        process = process_line(identity, config)
         paths = RunPaths(config.out, identity.run_id)
         self._part = PartContext(identity=process, paths=paths, config=config, guard=guard, drops=drops)
         self._writer = Writer(
@@ -67,8 +67,9 @@ class Recorder:
             guard=guard,
             process=process,
             path_of=lambda segment: paths.record_file(
-                identity.host, identity.pid, identity.start_unix_ns, segment
+                identity.host, identity.pid, self._who.start_unix_ns, segment
             ),
+            next_incarnation=self._next_incarnation,
             open_phases=self._open_phases,
             failed=self._give_up,
         )
@@ -194,6 +195,13 @@ class Recorder:
         if self._windows is not None:
             self._outputs.watch(self._windows)
 
+    def _next_incarnation(self) -> ProcessIdentity:
+        """On the writer's thread, before there is a file: the name is another process's."""
+        self._who = who = self._who.next_incarnation()
+        self._part.identity.incarnation = who.incarnation
+        self._part.identity.start_unix_ns = who.start_unix_ns
+        return who
+
     def _give_up(self) -> None:
         self._closed = True
         _recording.discard(self)
@@ -238,37 +246,6 @@ def open_recorder(
     if identity.warning is not None:
         warn(identity.warning)
     return recorder
-
-
-def _process_line(identity: ProcessIdentity, config: Config) -> schema.Process:
-    return schema.Process(
-        run_id=identity.run_id,
-        attempt=identity.attempt,
-        host=identity.host,
-        pid=identity.pid,
-        incarnation=identity.incarnation,
-        start_ns=identity.start_ns,
-        start_unix_ns=identity.start_unix_ns,
-        clock_domain=identity.clock_domain,
-        role=identity.role,
-        rank=identity.rank,
-        ranks=dict(identity.ranks),
-        world_size=identity.world_size,
-        engine=dict(identity.engine),
-        versions=_versions(),
-        config=config.public(),
-        period_s=config.records.period_s,
-    )
-
-
-def _versions() -> dict[str, str]:
-    """Of Python, of us, and of torch if the program has loaded it by now."""
-    versions = {"python": platform.python_version()}
-    for module in ("slime_profiler_plugin", "torch"):
-        version = getattr(sys.modules.get(module), "__version__", None)
-        if version is not None:
-            versions[module] = str(version)
-    return versions
 
 
 def _thread_name(tid: int) -> str:
