@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -24,12 +24,13 @@ _OFF_WORDS: Final = frozenset({OFF, "0", "false", "no", "none"})
 
 _TOLD_BY_SWITCH: Final = f"environment variable {SWITCH_VARIABLE}: "
 
+#: What `load_config` takes.
+ConfigSource: TypeAlias = "str | Path | dict[str, Any] | Config | None"
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def load_config(
-    source: str | Path | dict[str, Any] | Config | None, environ: Mapping[str, str]
-) -> Config | None:
+def load_config(source: ConfigSource, environ: Mapping[str, str]) -> Config | None:
     """The configuration to record with, or ``None`` when nothing switches it on.
 
     `source` is a shipped name, a path (a text with a slash or ending in ``.yaml``/``.yml``),
@@ -76,6 +77,16 @@ def read_config_text(source: str) -> str:
     text = _read_file(Path(source), source)
     _build(parse_settings(text, source), source)
     return text
+
+
+def describe_out(config: Config, source: ConfigSource, environ: Mapping[str, str]) -> str:
+    """Who says what the key `out` of `config` is, which came of `load_config(source, environ)`."""
+    if environ.get(OUT_VARIABLE):
+        return f"environment variable {OUT_VARIABLE}"
+    if config.out == Config().out:
+        return f"the key out, by default {config.out}"
+    file = environ.get(SWITCH_VARIABLE) if source is None else source
+    return f"the key out in {file}" if isinstance(file, (str, Path)) else "the key out given to start()"
 
 
 def _from_environment(switch: str, environ: Mapping[str, str]) -> Config | None:

@@ -11,7 +11,7 @@ import msgspec
 from slime_profiler_plugin.layout import RunPaths, file_safe
 
 from ._attempt import RunFile, create_run, find_launch, join_attempt
-from ._errors import IdentityError
+from ._errors import IdentityError, OutError
 from ._place import find_place
 from ._run import find_run_id
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
@@ -84,7 +84,7 @@ def resolve(
     missing. `here` is this process unless a test says otherwise.
 
     Raises `IdentityError` for a bad value, or where the processes of the job would not agree
-    on the run; `OSError` where the folder cannot be written.
+    on the run; `OutError` where the folder cannot be written.
     """
     here = here or Surroundings(environ=environ)
     told = dict(given)
@@ -100,10 +100,14 @@ def resolve(
     run_file = RunFile(
         run_id=run.text, origin=run.origin, created_unix_ns=pair.unix_ns, settings=dict(settings or {})
     )
-    create_run(paths, run_file, unique)
     shared = find_launch(here)
     launch = shared or f"fresh:{here.mint()}"
-    attempt = join_attempt(paths, launch, host=host, pid=here.pid, unix_ns=pair.unix_ns, unique=unique)
+    try:
+        create_run(paths, run_file, unique)
+        attempt = join_attempt(paths, launch, host=host, pid=here.pid, unix_ns=pair.unix_ns, unique=unique)
+    except OSError as error:
+        reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        raise OutError(f"no run can be written to the folder {Path(out).absolute()}: {reason}") from error
     warning = None
     if shared is None and run.origin != "minted" and place.role != "driver":
         warning = None if here.is_alone(place.world_size) else _tell_lonely(run.text, attempt)

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.config import Config
-from slime_profiler_plugin.identity import Place, ProcessIdentity, change_place, resolve
+from slime_profiler_plugin.config import Config, ConfigError, ConfigSource, describe_out, load_config
+from slime_profiler_plugin.identity import OutError, Place, ProcessIdentity, change_place, resolve
 from slime_profiler_plugin.layout import RunPaths
 
 from ._context import RolloutContext, ThreadState
@@ -53,6 +53,7 @@ class Recorder:
         self._rollout_was_set = False
         self._windows: ProfilerWindows | None = None
         self._windows_tried = False
+        self._warned_of_start = False
         self._who = identity
         self._by_environment = identity.by_environment
         drops = Drops()
@@ -115,6 +116,22 @@ class Recorder:
             place, self._by_environment = change_place(known, identity, self._by_environment)
             with self._guard("identity"):
                 self._move(place)
+
+    def start_again(self, source: ConfigSource, environ: Mapping[str, str]) -> None:
+        """`Timeline.start` with a `source` while this records: warn, once, when it says something else."""
+        with self._guard("second start"):
+            if source is None or self._warned_of_start:
+                return
+            try:
+                same = load_config(source, environ) == self._part.config
+            except ConfigError:
+                same = False
+            if not same:
+                self._warned_of_start = True
+                warn(
+                    "start() was called again, with another configuration; it is not used, "
+                    "and recording goes on as it began. Call stop() first"
+                )
 
     def source(self) -> str:
         """`Timeline.source`."""
@@ -235,13 +252,21 @@ class Recorder:
 
 
 def open_recorder(
-    config: Config, environ: Mapping[str, str], given: Mapping[str, Any], off: Callable[[], None]
+    config: Config,
+    environ: Mapping[str, str],
+    given: Mapping[str, Any],
+    off: Callable[[], None],
+    source: ConfigSource = None,
 ) -> Recorder:
     """Find out who this process is, and record from now on.
 
-    Raises what `identity.resolve` raises, and `RuntimeError` when no thread can be started.
+    `source`: what `config` was loaded from, as `load_config` takes it, for messages. Raises what
+    `identity.resolve` raises, and `RuntimeError` when no thread can be started.
     """
-    identity = resolve(environ, given, config.out, settings=config.public())
+    try:
+        identity = resolve(environ, given, config.out, settings=config.public())
+    except OutError as error:
+        raise OutError(f"{error}; it is set by {describe_out(config, source, environ)}") from error
     recorder = Recorder(identity, config, off)
     if identity.warning is not None:
         warn(identity.warning)

@@ -440,9 +440,19 @@ def test_one_of_several_without_a_token_warns_once(tmp_path: Path, caplog: pytes
     assert "SLIME_PROFILER_LAUNCH" in record.getMessage()
 
 
-def test_a_second_start_only_tells_the_identity(tmp_path: Path) -> None:
+def test_a_second_start_only_tells_the_identity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path, rank=None)
+    assert timeline.start()
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}})
+    assert caplog.records == []
     assert timeline.start({"out": str(tmp_path / "other")}, run_id="other", rank=2)
+    assert timeline.start("no_such_configuration")
+    assert timeline.start("off")
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        "slime_profiler_plugin: start() was called again, with another configuration; it is not used, "
+        "and recording goes on as it began. Call stop() first"
+    )
     with timeline.phase("x"):
         pass
     got = stop(tmp_path)
