@@ -11,15 +11,15 @@ import atexit
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 from ._traced import trace
 
 if TYPE_CHECKING:
-    from .config import Config
+    from .config import ConfigSource
     from .record import Recorder
 
 P = ParamSpec("P")
@@ -131,6 +131,7 @@ class Timeline:
 
     __slots__ = (
         "_recorder",
+        "_starting",
         "begin",
         "export_window",
         "flush",
@@ -152,9 +153,18 @@ class Timeline:
     export_window: Callable[[], None]
     flush: Callable[[], None]
     _recorder: Recorder | None
+    _starting: threading.RLock
 
     def __init__(self) -> None:
+        self._renew_lock()
         self._switch_off()
+
+    def _renew_lock(self) -> None:
+        """Also in a forked child, where the one who held it does not exist.
+
+        Re-entrant: a signal handler may start too.
+        """
+        self._starting = threading.RLock()
 
     def _switch_off(self) -> None:
         self._recorder = None
@@ -197,7 +207,7 @@ class Timeline:
         """
         return lambda function: trace(self, name, fields, function)
 
-    def start(self, config: str | Path | dict[str, Any] | Config | None = None, **identity: Any) -> bool:
+    def start(self, config: ConfigSource = None, **identity: Any) -> bool:
         """Begin recording, when the configuration or the environment switches it on.
 
         `config`: a shipped name, a path, settings, or ``None`` for what the environment
@@ -205,12 +215,20 @@ class Timeline:
         rank ranks world_size engine``; `ranks` and `engine` are dicts of integers such as
         ``{"tp": 0}`` and ``{"index": 0}``. Returns whether it records. Never raises because of
         the profiler's own failure: it warns once and stays off. While on, it only notes
-        what it is told about the process's identity.
+        what it is told about the process's identity; another configuration is not used, and
+        warned of. Threads may call it at the same time: one of them begins.
         """
-        if self.on:
-            identity.pop("run_id", None)  # the run is what it is
-            self.set_identity(**identity)
-            return True
+        with self._starting:
+            recorder = self._recorder
+            if recorder is None:
+                return self._start(config, identity)
+        recorder.start_again(config, os.environ)
+        identity.pop("run_id", None)  # the run is what it is
+        if identity:
+            recorder.set_identity(**identity)
+        return True
+
+    def _start(self, config: ConfigSource, identity: dict[str, Any]) -> bool:
         with _Starting():
             from .config import load_config
 
@@ -219,7 +237,7 @@ class Timeline:
                 return False
             from .record import open_recorder
 
-            self._switch_on(open_recorder(settings, os.environ, identity, self._switch_off))
+            self._switch_on(open_recorder(settings, os.environ, identity, self._switch_off, config))
         return self.on
 
     def stop(self) -> None:
@@ -251,5 +269,6 @@ timeline: Final = Timeline()
 
 # Not per start: a process may start and stop as often as it likes.
 atexit.register(timeline._stop, "exit")
+os.register_at_fork(after_in_child=timeline._renew_lock)
 
 __all__ = ["NOOP", "PhaseContext", "Span", "Timeline", "timeline"]

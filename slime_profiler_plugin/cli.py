@@ -98,7 +98,7 @@ def merge(
 
 @main.group(cls=_Group)
 def config() -> None:
-    """The configurations that are shipped."""
+    """Configurations: those that are shipped, and a file of your own."""
 
 
 @config.command("list")
@@ -116,13 +116,16 @@ def config_list(as_json: bool) -> None:
 
 
 @config.command("show")
-@click.argument("name")
-def config_show(name: str) -> None:
-    """The text of a shipped configuration, comments included."""
+@click.argument("source", metavar="NAME|FILE")
+def config_show(source: str) -> None:
+    """The text of a shipped configuration, or of FILE once it is checked, comments included.
+
+    FILE has a / or ends in .yaml or .yml. Exit code: 0 it can be used; 1 it cannot.
+    """
     from slime_profiler_plugin.config import ConfigError, read_config_text
 
     try:
-        click.echo(read_config_text(name), nl=False)
+        click.echo(read_config_text(source), nl=False)
     except ConfigError as error:
         _fail(str(error), _FAILED)
 

@@ -1,8 +1,16 @@
 """One typed configuration: a YAML file, a mapping or a shipped name, then the environment."""
 
-from ._load import OUT_VARIABLE, SWITCH_VARIABLE, TIMELINE_VARIABLE, load_config
+from ._load import (
+    OUT_VARIABLE,
+    SWITCH_VARIABLE,
+    TIMELINE_VARIABLE,
+    ConfigSource,
+    describe_out,
+    load_config,
+    read_config_text,
+)
 from ._settings import Config, Outputs, Profiler, RankChoice, Records, Schedule, Stride, selects_rank
-from ._shipped import list_configs, read_config_text
+from ._shipped import list_configs
 from ._yaml import ConfigError
 
 __all__ = [
@@ -11,12 +19,14 @@ __all__ = [
     "TIMELINE_VARIABLE",
     "Config",
     "ConfigError",
+    "ConfigSource",
     "Outputs",
     "Profiler",
     "RankChoice",
     "Records",
     "Schedule",
     "Stride",
+    "describe_out",
     "list_configs",
     "load_config",
     "read_config_text",

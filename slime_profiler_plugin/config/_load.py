@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
 from ._settings import Config
-from ._shipped import read_config_text, suggest
+from ._shipped import check_name, read_shipped_text, suggest
 from ._yaml import ConfigError, parse_settings
 
 #: A shipped name, a path, or ``off``.
@@ -19,25 +19,35 @@ TIMELINE_VARIABLE: Final = "SLIME_COMMUNICATION_TIMELINE"
 #: Takes the place of the key `out`.
 OUT_VARIABLE: Final = "SLIME_PROFILER_OUT"
 OFF: Final = "off"
+#: In any case. What people say elsewhere must not switch on, or be a name nobody knows.
+_OFF_WORDS: Final = frozenset({OFF, "0", "false", "no", "none"})
+
+_TOLD_BY_SWITCH: Final = f"environment variable {SWITCH_VARIABLE}: "
+
+#: What `load_config` takes.
+ConfigSource: TypeAlias = "str | Path | dict[str, Any] | Config | None"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def load_config(
-    source: str | Path | dict[str, Any] | Config | None, environ: Mapping[str, str]
-) -> Config | None:
+def load_config(source: ConfigSource, environ: Mapping[str, str]) -> Config | None:
     """The configuration to record with, or ``None`` when nothing switches it on.
 
     `source` is a shipped name, a path (a text with a slash or ending in ``.yaml``/``.yml``),
     settings, or ``off``; it beats what `environ` names. ``SLIME_PROFILER=off`` beats all,
-    ``SLIME_PROFILER_OUT`` takes the place of `out`.
+    ``SLIME_PROFILER_OUT`` takes the place of `out`. For ``off``, also ``0 false no none`` in
+    any case.
 
-    Raises `ConfigError` for anything that cannot be used.
+    Raises `ConfigError` for anything that cannot be used, and for a ``SLIME_PROFILER`` that
+    is no shipped name even where `source` beats it: it may be an ``off`` with a typing error.
     """
-    if environ.get(SWITCH_VARIABLE) == OFF:
+    switch = environ.get(SWITCH_VARIABLE, "").strip()
+    if _is_off(switch):
         return None
+    if switch and not _is_path(switch):
+        _check_name(switch, _TOLD_BY_SWITCH)
     if source is None:
-        config = _from_environment(environ)
+        config = _from_environment(switch, environ)
     elif isinstance(source, Config):
         config = _build(source.public(), "settings")
     elif isinstance(source, dict):
@@ -57,39 +67,76 @@ def load_config(
     return msgspec.structs.replace(config, out=out)
 
 
-def _from_environment(environ: Mapping[str, str]) -> Config | None:
-    if name := environ.get(SWITCH_VARIABLE):
-        return _from_text(name, f"environment variable {SWITCH_VARIABLE}: ")
-    switch = environ.get(TIMELINE_VARIABLE, "")
-    if switch in ("", "0"):
+def read_config_text(source: str) -> str:
+    """The text, comments included, of a shipped configuration or of the file at a path.
+
+    Raises `ConfigError` as `load_config` does: the text of a file is one that can be used.
+    """
+    if not _is_path(source):
+        return read_shipped_text(source)
+    text = _read_file(Path(source), source)
+    _build(parse_settings(text, source), source)
+    return text
+
+
+def describe_out(config: Config, source: ConfigSource, environ: Mapping[str, str]) -> str:
+    """Who says what the key `out` of `config` is, which came of `load_config(source, environ)`."""
+    if environ.get(OUT_VARIABLE):
+        return f"environment variable {OUT_VARIABLE}"
+    if config.out == Config().out:
+        return f"the key out, by default {config.out}"
+    file = environ.get(SWITCH_VARIABLE) if source is None else source
+    return f"the key out in {file}" if isinstance(file, (str, Path)) else "the key out given to start()"
+
+
+def _from_environment(switch: str, environ: Mapping[str, str]) -> Config | None:
+    if switch:
+        return _from_text(switch, _TOLD_BY_SWITCH)
+    timeline = environ.get(TIMELINE_VARIABLE, "")
+    if timeline in ("", "0"):
         return None
-    if switch == "1":
+    if timeline == "1":
         return _from_text("timeline", f"environment variable {TIMELINE_VARIABLE}: ")
-    raise ConfigError(f"environment variable {TIMELINE_VARIABLE}: {switch!r} is not allowed; allowed: 0, 1")
+    raise ConfigError(f"environment variable {TIMELINE_VARIABLE}: {timeline!r} is not allowed; allowed: 0, 1")
 
 
 def _from_text(text: str, told_by: str) -> Config | None:
-    if text == OFF:
+    if _is_off(text):
         return None
-    if "/" in text or text.endswith((".yaml", ".yml")):
+    if _is_path(text):
         return _from_file(Path(text), told_by)
+    _check_name(text, told_by)
+    subject = f"{told_by}shipped configuration {text}"
+    return _build(parse_settings(read_shipped_text(text), subject), subject)
+
+
+def _is_off(text: str) -> bool:
+    return text.strip().lower() in _OFF_WORDS
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or text.endswith((".yaml", ".yml"))
+
+
+def _check_name(name: str, told_by: str) -> None:
     try:
-        shipped = read_config_text(text)
+        check_name(name, OFF)
     except ConfigError as error:
         raise ConfigError(f"{told_by}{error}") from None
-    subject = f"{told_by}shipped configuration {text}"
-    return _build(parse_settings(shipped, subject), subject)
 
 
 def _from_file(path: Path, told_by: str) -> Config:
     subject = f"{told_by}{path}"
+    return _build(parse_settings(_read_file(path, subject), subject), subject)
+
+
+def _read_file(path: Path, subject: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{subject}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{subject}: not UTF-8 text: {error.reason} at byte {error.start}") from error
-    return _build(parse_settings(text, subject), subject)
 
 
 def _build(settings: dict[Any, Any], subject: str) -> Config:

@@ -33,18 +33,20 @@ def list_configs() -> list[str]:
     return sorted(f.name.removesuffix(_SUFFIX) for f in _folder().iterdir() if f.name.endswith(_SUFFIX))
 
 
-def read_config_text(name: str) -> str:
-    """The commented YAML of a shipped configuration.
-
-    Raises `ConfigError` for a name that is not shipped, suggesting the nearest.
-    """
-    names = list_configs()
-    if name not in names:
-        raise ConfigError(
-            f"no shipped configuration is called {name!r}{suggest(name, names)}; "
-            f"allowed: {', '.join(names)}, or the path of a file (with a / or ending in {_SUFFIX})"
-        )
+def read_shipped_text(name: str) -> str:
+    """The commented YAML of a shipped configuration. Raises `ConfigError` as `check_name` does."""
+    check_name(name)
     return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def check_name(name: str, *others: str) -> None:
+    """Raises `ConfigError`, suggesting the nearest, for what is neither shipped nor one of `others`."""
+    allowed = [*list_configs(), *others]
+    if name not in allowed:
+        raise ConfigError(
+            f"no shipped configuration is called {name!r}{suggest(name, allowed)}; "
+            f"allowed: {', '.join(allowed)}, or the path of a file (with a / or ending in {_SUFFIX})"
+        )
 
 
 def suggest(word: str, known: list[str]) -> str:

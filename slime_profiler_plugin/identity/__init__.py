@@ -1,7 +1,8 @@
 """Which run, which attempt, and which process of it this is. Imports no framework."""
 
 from ._attempt import AttemptFile, RunFile, read_attempt, read_run
-from ._errors import IdentityError
+from ._errors import IdentityError, OutError
+from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
@@ -10,9 +11,12 @@ __all__ = [
     "RUN_ID_VARIABLE",
     "AttemptFile",
     "IdentityError",
+    "OutError",
+    "Place",
     "ProcessIdentity",
     "RunFile",
     "Surroundings",
+    "change_place",
     "read_attempt",
     "read_run",
     "resolve",

@@ -49,11 +49,11 @@ def read_attempt(path: Path) -> AttemptFile:
     return _decode(path, AttemptFile)
 
 
-def find_launch(here: Surroundings) -> str:
+def find_launch(here: Surroundings) -> str | None:
     """The token that all processes of this start of the run share, and no others.
 
-    Where nothing is shared it is fresh: then the attempt is this process's alone, unless the
-    token is handed on (`ProcessIdentity.shared_environ`).
+    ``None`` where nothing is shared. With a fresh one the attempt is this process's alone,
+    unless it is handed on (`ProcessIdentity.shared_environ`).
     """
     said = here.text(LAUNCH_VARIABLE)
     if said is not None:
@@ -72,7 +72,7 @@ def find_launch(here: Surroundings) -> str:
         return f"torchelastic:{elastic.id or ':'.join(elastic.master)}{requeue}"
     if slurm is not None:
         return f"slurm:{slurm.job_id}:{slurm.step_id}:{slurm.restart_count}"
-    return f"fresh:{here.mint()}"
+    return None
 
 
 def create_run(paths: RunPaths, run: RunFile, unique: str) -> None:

@@ -6,3 +6,7 @@ class IdentityError(ValueError):
 
     The message names the setting or the file, and what would be accepted.
     """
+
+
+class OutError(OSError):
+    """The run cannot be written below `out`. The message names the folder."""

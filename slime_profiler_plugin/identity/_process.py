@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from slime_profiler_plugin.layout import RunPaths, file_safe
 
 from ._attempt import RunFile, create_run, find_launch, join_attempt
-from ._errors import IdentityError
+from ._errors import IdentityError, OutError
+from ._place import find_place
 from ._run import find_run_id
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
-
-_ROLE: Final = re.compile(r"[A-Za-z0-9_]+")  # what a trace file's name can carry
-
-
-class _Given(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the caller of `start` may say."""
-
-    run_id: str | None = None
-    role: str | None = None
-    rank: int | None = None
-    ranks: dict[str, int] = {}
-    world_size: int | None = None
-    engine: dict[str, int] = {}
 
 
 class ProcessIdentity(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,6 +39,10 @@ class ProcessIdentity(msgspec.Struct, kw_only=True, frozen=True):
     engine: dict[str, int]
     #: The token that all processes of this attempt share.
     launch: str
+    #: Of ``rank world_size``, what the environment said and nobody told.
+    by_environment: frozenset[str] = frozenset()
+    #: What the user should be warned of: a start of the run that may fall apart.
+    warning: str | None = None
 
     @property
     def incarnation(self) -> str:
@@ -85,30 +76,41 @@ def resolve(
 ) -> ProcessIdentity:
     """Find the run, join or make the attempt, and say who this process is.
 
-    `given`: ``run_id role rank ranks world_size engine``, each optional. A given rank goes
-    before ``RANK`` and ``WORLD_SIZE``, which may be another role's; a given run id goes after
+    `given`: ``run_id role rank ranks world_size engine``, each optional. ``RANK`` and
+    ``WORLD_SIZE`` may be another role's: they count where no rank is given, and no role or
+    ``actor`` or ``critic``; a given run id goes after
     ``SLIME_PROFILER_RUN_ID``. `settings` are the profiler's own and go to ``run.json``.
     Creates the run folder under `out`, ``run.json`` and ``attempt-NNN.json`` where they are
     missing. `here` is this process unless a test says otherwise.
 
     Raises `IdentityError` for a bad value, or where the processes of the job would not agree
-    on the run; `OSError` where the folder cannot be written.
+    on the run; `OutError` where the folder cannot be written.
     """
     here = here or Surroundings(environ=environ)
-    place = _place(here, given)
+    told = dict(given)
+    run_id = told.pop("run_id", None)
+    if run_id is not None and not isinstance(run_id, str):
+        raise IdentityError(f"run_id: {run_id!r} is not allowed; allowed: text")
+    place, by_environment = find_place(here, told)
     pair = here.read_pair()
-    run = find_run_id(
-        here, given=place.run_id, role=place.role, world_size=place.world_size, unix_ns=pair.unix_ns
-    )
+    run = find_run_id(here, given=run_id, role=place.role, world_size=place.world_size, unix_ns=pair.unix_ns)
     host = file_safe(here.hostname)
     paths = RunPaths(out, run.text)
     unique = f"{host}-{here.pid}-{pair.unix_ns}-{here.mint()}"
     run_file = RunFile(
         run_id=run.text, origin=run.origin, created_unix_ns=pair.unix_ns, settings=dict(settings or {})
     )
-    create_run(paths, run_file, unique)
-    launch = find_launch(here)
-    attempt = join_attempt(paths, launch, host=host, pid=here.pid, unix_ns=pair.unix_ns, unique=unique)
+    shared = find_launch(here)
+    launch = shared or f"fresh:{here.mint()}"
+    try:
+        create_run(paths, run_file, unique)
+        attempt = join_attempt(paths, launch, host=host, pid=here.pid, unix_ns=pair.unix_ns, unique=unique)
+    except OSError as error:
+        reason = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        raise OutError(f"no run can be written to the folder {Path(out).absolute()}: {reason}") from error
+    warning = None
+    if shared is None and run.origin != "minted" and place.role != "driver":
+        warning = None if here.is_alone(place.world_size) else _tell_lonely(run.text, attempt)
     return ProcessIdentity(
         run_id=run.text,
         attempt=attempt,
@@ -124,24 +126,14 @@ def resolve(
         world_size=place.world_size,
         engine=place.engine,
         launch=launch,
+        by_environment=by_environment,
+        warning=warning,
     )
 
 
-def _place(here: Surroundings, given: Mapping[str, Any]) -> _Given:
-    try:
-        place = msgspec.convert(dict(given), _Given)
-    except msgspec.ValidationError as error:
-        raise IdentityError(f"identity: {error}") from error
-    if place.rank is None:
-        place.rank = here.integer("RANK")
-        if place.world_size is None:
-            place.world_size = here.integer("WORLD_SIZE")
-    if place.role is not None and not _ROLE.fullmatch(place.role):
-        raise IdentityError(f"role {place.role!r} may hold letters, digits and _ only")
-    if place.world_size is not None and place.world_size < 1:
-        raise IdentityError(f"world_size {place.world_size} is less than 1")
-    if place.rank is not None and place.rank < 0:
-        raise IdentityError(f"rank {place.rank} is negative")
-    if place.rank is not None and place.world_size is not None and place.rank >= place.world_size:
-        raise IdentityError(f"rank {place.rank} is not below world_size {place.world_size}")
-    return place
+def _tell_lonely(run_id: str, attempt: int) -> str:
+    return (
+        f"this process is one of several of run {run_id!r}, and nothing that they share says which start of "
+        f"the run this is: it counts as a start of its own, attempt {attempt}, and is merged apart from the "
+        f"others. Set {LAUNCH_VARIABLE} for all of them, to a value that is new at each start"
+    )

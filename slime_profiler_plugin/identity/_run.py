@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Final, NamedTuple
 
 from ._errors import IdentityError
-from ._surroundings import RUN_ID_VARIABLE, Surroundings
+from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
 _LONGEST: Final = 200  # a folder name may have 255 bytes, and file names are built on it
 
@@ -73,7 +73,8 @@ def _minted(here: Surroundings, role: str | None, world_size: int | None, unix_n
     if role != "driver" and not here.is_alone(world_size):
         raise IdentityError(
             "this process is one of several and nothing that they share names their run: "
-            f"set {RUN_ID_VARIABLE} to one value for all of them"
+            f"set {RUN_ID_VARIABLE} to one value for all of them, and {LAUNCH_VARIABLE} to one that is new "
+            "at each start of the run"
         )
     seconds = unix_ns // 1_000_000_000
     at = dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime("%Y%m%dT%H%M%SZ")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from ._compress import compress_file
+
+
+class TakenError(FileExistsError):
+    """Another process has record files of this name."""
 
 
 class SegmentedFile:
@@ -36,13 +41,25 @@ class SegmentedFile:
         return self._rotated_bytes + self.size
 
     def open(self) -> None:
-        """Create the current segment. Raises `OSError`, `FileExistsError` when it is somebody's."""
+        """Create the current segment. Raises `OSError`, `TakenError` when the name is somebody's."""
         path = self._path_of(None)
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o644)
+        try:
+            self._fd = os.open(path, flags, 0o644)
+        except FileExistsError as error:
+            raise TakenError(error.errno, error.strerror, str(path)) from error
+        if self.segment == 0 and self._has_rotated():
+            # Its owner is between two segments, and would lose the first to our rotation.
+            self.close()
+            path.unlink()
+            raise TakenError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self.size = 0
         self._torn = False
+
+    def _has_rotated(self) -> bool:
+        first = self._path_of(0)
+        return first.exists() or first.with_name(first.name + ".gz").exists()
 
     def append(self, data: bytes) -> tuple[int, OSError | None]:
         """Append whole lines; returns how many of them were kept, and what stopped the rest."""

@@ -1,7 +1,8 @@
 """The one place where the recorder's failures end, so that none becomes the program's.
 
 A part of the recorder (``nvtx``, ``device_events``, ``windows``, …) that raises is
-disabled: one warning names it, the record file counts it, the program goes on.
+disabled: one warning names it, the record file counts it, the program goes on. A value of
+the program's that cannot be is ignored, and disables nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _log: Final = logging.getLogger("slime_profiler_plugin")
 #: of its own, which cost nothing until something is raised; a guarded call costs more than
 #: the clock read it would protect.
 FAILURE: Final = Exception
+#: Refused values that are told one by one. A program may have a new one in each turn of its loop.
+_MOST_REFUSALS: Final = 20
 
 
 class Guard:
@@ -31,6 +34,7 @@ class Guard:
     def __init__(self, drops: Drops) -> None:
         self._drops = drops
         self._failed: dict[str, object] = {}
+        self._refused: set[tuple[str, str]] = set()
 
     def call(self, part: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         """`function`'s result; ``None`` when it raises, or when `part` was disabled before."""
@@ -42,7 +46,11 @@ class Guard:
 
     def __call__(self, part: str) -> _Guarded:
         """Context manager: an exception inside disables `part` and goes no further."""
-        return _Guarded(self, part)
+        return _Guarded(self.failed, part)
+
+    def refusing(self, part: str) -> _Guarded:
+        """Context manager around a check of what the program says of `part`: it may raise, each time."""
+        return _Guarded(self.refused, part)
 
     def disabled(self, part: str) -> bool:
         """Whether `part` has failed."""
@@ -57,12 +65,24 @@ class Guard:
         self._drops.add(part, reason)
         warn(f"{part} is off from now on: {reason}")
 
+    def refused(self, part: str, error: BaseException) -> None:
+        """What the program said of `part` is ignored: count, and warn once of the same value."""
+        reason = describe(error)
+        known = (part, reason) in self._refused
+        if not known and len(self._refused) >= _MOST_REFUSALS:
+            self._drops.add(part, "another value that was ignored")
+            return
+        self._refused.add((part, reason))
+        self._drops.add(part, reason)
+        if not known:
+            warn(f"a value for the {part} is ignored: {reason}")
+
 
 class _Guarded:
-    __slots__ = ("_guard", "_part")
+    __slots__ = ("_caught", "_part")
 
-    def __init__(self, guard: Guard, part: str) -> None:
-        self._guard = guard
+    def __init__(self, caught: Callable[[str, BaseException], None], part: str) -> None:
+        self._caught = caught
         self._part = part
 
     def __enter__(self) -> None:
@@ -73,7 +93,7 @@ class _Guarded:
     ) -> bool:
         if not isinstance(error, FAILURE):
             return False
-        self._guard.failed(self._part, error)
+        self._caught(self._part, error)
         return True
 
 

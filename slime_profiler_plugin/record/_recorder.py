@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import threading
 import time
 import weakref
@@ -12,20 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.config import Config
-from slime_profiler_plugin.identity import ProcessIdentity, resolve
+from slime_profiler_plugin.config import Config, ConfigError, ConfigSource, describe_out, load_config
+from slime_profiler_plugin.identity import OutError, Place, ProcessIdentity, change_place, resolve
 from slime_profiler_plugin.layout import RunPaths
 
 from ._context import RolloutContext, ThreadState
 from ._devices import DeviceBrackets, open_brackets
 from ._drops import Drops
-from ._guard import Guard
+from ._guard import Guard, warn
 from ._hot import HotPath
 from ._lines import check_rollout
 from ._nvtx import open_nvtx
 from ._outputs import Outputs
 from ._part import PartContext
+from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
 from ._windows import ProfilerWindows, selects_process
@@ -38,7 +39,6 @@ CLOSE_TIMEOUT_S: Final = 5.0
 FLUSH_TIMEOUT_S: Final = 10.0
 
 _ROLES_WITHOUT_ROLLOUT: Final = frozenset({"engine", "engine_client", "router"})
-_IDENTITY_KEYS: Final = ("role", "rank", "ranks", "world_size", "engine")
 
 _recording: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 
@@ -53,9 +53,12 @@ class Recorder:
         self._rollout_was_set = False
         self._windows: ProfilerWindows | None = None
         self._windows_tried = False
+        self._warned_of_start = False
+        self._who = identity
+        self._by_environment = identity.by_environment
         drops = Drops()
         self._guard = guard = Guard(drops)
-        process = _process_line(identity, config)
+        process = process_line(identity, config)
         paths = RunPaths(config.out, identity.run_id)
         self._part = PartContext(identity=process, paths=paths, config=config, guard=guard, drops=drops)
         self._writer = Writer(
@@ -65,8 +68,9 @@ class Recorder:
             guard=guard,
             process=process,
             path_of=lambda segment: paths.record_file(
-                identity.host, identity.pid, identity.start_unix_ns, segment
+                identity.host, identity.pid, self._who.start_unix_ns, segment
             ),
+            next_incarnation=self._next_incarnation,
             open_phases=self._open_phases,
             failed=self._give_up,
         )
@@ -92,39 +96,42 @@ class Recorder:
     def rollout(self, rollout_id: object, /) -> RolloutContext:
         """`Timeline.rollout`."""
         rollout: schema.Rollout = self._hot.current_rollout()
-        with self._guard("rollout"):
+        with self._guard.refusing("rollout"):
             rollout = check_rollout(rollout_id)
         self._hot.has_scopes = True
         return RolloutContext(rollout)
 
     def set_rollout(self, rollout_id: object, /) -> None:
         """`Timeline.set_rollout`."""
-        with self._guard("rollout"):
+        with self._guard.refusing("rollout"):
             rollout = check_rollout(rollout_id)
-            if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
-                self._open_windows()
-            if self._windows is not None:  # before the switch: it may write the last rollout's window
-                self._guard.call("windows", self._windows.on_rollout, rollout)
-            self._rollout_was_set = True
-            self._hot.rollout = rollout
+            with self._guard("rollout"):
+                self._switch_rollout(rollout)
 
     def set_identity(self, **identity: Any) -> None:
         """`Timeline.set_identity`."""
-        with self._guard("identity"):
+        with self._guard.refusing("identity"):
             process = self._part.identity
-            known = {key: getattr(process, key) for key in _IDENTITY_KEYS}
-            unknown = identity.keys() - known.keys()
-            if unknown:
-                raise ValueError(
-                    f"set_identity: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(known)}"
+            known = Place(**{key: getattr(process, key) for key in Place.__struct_fields__})
+            place, self._by_environment = change_place(known, identity, self._by_environment)
+            with self._guard("identity"):
+                self._move(place)
+
+    def start_again(self, source: ConfigSource, environ: Mapping[str, str]) -> None:
+        """`Timeline.start` with a `source` while this records: warn, once, when it says something else."""
+        with self._guard("second start"):
+            if source is None or self._warned_of_start:
+                return
+            try:
+                same = load_config(source, environ) == self._part.config
+            except ConfigError:
+                same = False
+            if not same:
+                self._warned_of_start = True
+                warn(
+                    "start() was called again, with another configuration; it is not used, "
+                    "and recording goes on as it began. Call stop() first"
                 )
-            line = schema.Identity(at_ns=time.monotonic_ns(), **{**known, **identity})
-            line = schema.decode_line(schema.encode_lines([line]))[0]  # type: ignore[assignment]
-            for key in _IDENTITY_KEYS:
-                setattr(process, key, getattr(line, key))
-            self._writer.queue.force(line)
-            if not self._rollout_was_set:
-                self._hot.rollout = self._default_rollout()
 
     def source(self) -> str:
         """`Timeline.source`."""
@@ -180,6 +187,22 @@ class Recorder:
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)
 
+    def _switch_rollout(self, rollout: schema.Rollout) -> None:
+        if isinstance(rollout, int) and self._windows is None and not self._windows_tried:
+            self._open_windows()
+        if self._windows is not None:  # before the switch: it may write the last rollout's window
+            self._guard.call("windows", self._windows.on_rollout, rollout)
+        self._rollout_was_set = True
+        self._hot.rollout = rollout
+
+    def _move(self, place: Place) -> None:
+        fields = msgspec.structs.asdict(place)
+        for key, value in fields.items():
+            setattr(self._part.identity, key, value)
+        self._writer.queue.force(schema.Identity(at_ns=time.monotonic_ns(), **fields))
+        if not self._rollout_was_set:
+            self._hot.rollout = self._default_rollout()
+
     def _open_windows(self) -> None:
         """At the first rollout: role and rank are known by then."""
         if not selects_process(self._part.config.profiler, self._part.identity):
@@ -188,6 +211,13 @@ class Recorder:
         self._windows = self._guard.call("windows", ProfilerWindows, self._part, self._hot.phase)
         if self._windows is not None:
             self._outputs.watch(self._windows)
+
+    def _next_incarnation(self) -> ProcessIdentity:
+        """On the writer's thread, before there is a file: the name is another process's."""
+        self._who = who = self._who.next_incarnation()
+        self._part.identity.incarnation = who.incarnation
+        self._part.identity.start_unix_ns = who.start_unix_ns
+        return who
 
     def _give_up(self) -> None:
         self._closed = True
@@ -222,45 +252,25 @@ class Recorder:
 
 
 def open_recorder(
-    config: Config, environ: Mapping[str, str], given: Mapping[str, Any], off: Callable[[], None]
+    config: Config,
+    environ: Mapping[str, str],
+    given: Mapping[str, Any],
+    off: Callable[[], None],
+    source: ConfigSource = None,
 ) -> Recorder:
     """Find out who this process is, and record from now on.
 
-    Raises what `identity.resolve` raises, and `RuntimeError` when no thread can be started.
+    `source`: what `config` was loaded from, as `load_config` takes it, for messages. Raises what
+    `identity.resolve` raises, and `RuntimeError` when no thread can be started.
     """
-    identity = resolve(environ, given, config.out, settings=config.public())
-    return Recorder(identity, config, off)
-
-
-def _process_line(identity: ProcessIdentity, config: Config) -> schema.Process:
-    return schema.Process(
-        run_id=identity.run_id,
-        attempt=identity.attempt,
-        host=identity.host,
-        pid=identity.pid,
-        incarnation=identity.incarnation,
-        start_ns=identity.start_ns,
-        start_unix_ns=identity.start_unix_ns,
-        clock_domain=identity.clock_domain,
-        role=identity.role,
-        rank=identity.rank,
-        ranks=dict(identity.ranks),
-        world_size=identity.world_size,
-        engine=dict(identity.engine),
-        versions=_versions(),
-        config=config.public(),
-        period_s=config.records.period_s,
-    )
-
-
-def _versions() -> dict[str, str]:
-    """Of Python, of us, and of torch if the program has loaded it by now."""
-    versions = {"python": platform.python_version()}
-    for module in ("slime_profiler_plugin", "torch"):
-        version = getattr(sys.modules.get(module), "__version__", None)
-        if version is not None:
-            versions[module] = str(version)
-    return versions
+    try:
+        identity = resolve(environ, given, config.out, settings=config.public())
+    except OutError as error:
+        raise OutError(f"{error}; it is set by {describe_out(config, source, environ)}") from error
+    recorder = Recorder(identity, config, off)
+    if identity.warning is not None:
+        warn(identity.warning)
+    return recorder
 
 
 def _thread_name(tid: int) -> str:

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from slime_profiler_plugin.config import selects_rank
 
 from ._compress import Compressor
-from ._window import Window, resident_bytes
+from ._window import Window, WindowError, claim, resident_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from slime_profiler_plugin._timeline import PhaseContext
     from slime_profiler_plugin.config import Config, Profiler
     from slime_profiler_plugin.layout import RunPaths
@@ -43,6 +45,7 @@ _JSON_PER_MEMORY_CPU: Final = 2.0
 _JSON_PER_MEMORY_DEVICE: Final = 6.0
 #: How long the end of the process waits for a trace to be compressed. 500 MB take about 1 s.
 _CLOSE_S: Final = 20.0
+_MOST_NAMES: Final = 20
 
 
 _CUT: Final = "window cut short at max_bytes"
@@ -212,15 +215,11 @@ class ProfilerWindows:
         return (resident_bytes() - self._memory_at_start) * factor
 
     def _export(self, window: Window, cut: str | None = None) -> None:
-        who = self._context.identity
         started = time.monotonic_ns()
         try:
             with self._phase("profiler_export"):
                 window.stop(cut)
-                final = self._context.paths.trace_file(
-                    window.rollouts[0], who.role or "process", who.rank, window.start_unix_ns
-                )
-                path = final.with_suffix("")  # the name of a whole file that is not compressed yet
+                path = self._claim_path(window)
                 size = window.write(path)
         except (RuntimeError, OSError) as error:
             self._lose("window not written", error)
@@ -236,6 +235,22 @@ class ProfilerWindows:
                 "no more windows in this process"
             )
             self._report(reason, reason)
+
+    def _claim_path(self, window: Window) -> Path:
+        """Of the whole file while it is not compressed yet.
+
+        Ranks that do not know their rank differ in the start only, and some of hundreds may
+        start within one ns: the later one's file is a ns later.
+        """
+        who = self._context.identity
+        for later in range(_MOST_NAMES):
+            final = self._context.paths.trace_file(
+                window.rollouts[0], who.role or "process", who.rank, window.start_unix_ns + later
+            )
+            path = final.with_suffix("")
+            if claim(path):
+                return path
+        raise WindowError(f"{_MOST_NAMES} file names are taken")
 
     def _close_window(self) -> None:
         """Done with the window, and with its cycle if that goes on."""

@@ -19,11 +19,12 @@ import msgspec
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import read_pair
 from slime_profiler_plugin.config import Records
+from slime_profiler_plugin.identity import ProcessIdentity
 
 from ._budget import Budget
 from ._convert import UNFIT, Converter
 from ._drops import Drops
-from ._files import SegmentedFile
+from ._files import SegmentedFile, TakenError
 from ._guard import FAILURE, Guard, warn
 from ._lines import AnyLine, PlainPhase, open_line
 from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
@@ -31,6 +32,8 @@ from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
 _OPEN_AFTER_NS: Final = 1_000_000_000
+#: Of the record file, when the first is taken. One will do, unless the file system is at fault.
+_MORE_NAMES: Final = 20
 
 
 class _Request(NamedTuple):
@@ -51,10 +54,14 @@ class Writer:
         guard: Guard,
         process: schema.Process,
         path_of: Callable[[int | None], Path],
+        next_incarnation: Callable[[], ProcessIdentity],
         open_phases: Callable[[], Iterable[Record]],
         failed: Callable[[], None],
     ) -> None:
-        """`open_phases`: what runs now. `failed` is called in the thread when it gives up."""
+        """`next_incarnation`: makes `path_of` name another file, and returns who this process is then.
+
+        `open_phases`: what runs now. `failed` is called in the thread when it gives up.
+        """
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self.queue = RecordQueue(queue_capacity, settings.flush_bytes, drops, self._wake)
         self._settings = settings
@@ -62,6 +69,7 @@ class Writer:
         self._drops = drops
         self._guard = guard
         self._process = msgspec.structs.replace(process)
+        self._next_incarnation = next_incarnation
         self._open_phases = open_phases
         self._failed = failed
         self._file = SegmentedFile(path_of)
@@ -191,7 +199,7 @@ class Writer:
         """Open the segment if need be, and begin it if it has no first line yet."""
         if not self._file.is_open:
             try:
-                self._file.open()
+                self._open()
             except OSError as error:
                 self._trouble(error)
                 return
@@ -206,6 +214,17 @@ class Writer:
             self._add([msgspec.structs.replace(self._process), *threads])
         again, self._again = self._again, []
         self._add(again)
+
+    def _open(self, more_names: int = _MORE_NAMES) -> None:
+        """Open the segment, the first one under another name while its name is another process's."""
+        try:
+            self._file.open()
+        except TakenError:
+            if self._file.segment or not more_names:
+                raise
+            who = self._next_incarnation()
+            self._process.incarnation, self._process.start_unix_ns = who.incarnation, who.start_unix_ns
+            self._open(more_names - 1)
 
     def _add(self, lines: Sequence[AnyLine]) -> None:
         """Encode, for the next `_write`. A line that cannot be encoded is dropped and counted."""

@@ -146,6 +146,73 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
     check_went_on(run_program(program, str(tmp_path)), "file")
 
 
+@pytest.mark.parametrize(
+    ("source", "environ", "folder", "told"),
+    [
+        ("timeline", {"SLIME_PROFILER_OUT": "runs/a"}, "runs/a", "environment variable SLIME_PROFILER_OUT"),
+        (None, {"SLIME_PROFILER": "./mine.yaml"}, "runs/mine", "the key out in ./mine.yaml"),
+        ({"out": "runs/b"}, {}, "runs/b", "the key out given to start()"),
+        ({}, {}, "runs", "the key out, by default runs"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named_with_its_setting(
+    tmp_path: Path, source: object, environ: dict[str, str], folder: str, told: str
+) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    (tmp_path / "mine.yaml").write_text("out: runs/mine")
+    program = START + (
+        f"os.chdir(out)\nassert not timeline.start({source!r}, run_id='run')\nrecord(5)\nprint('went on')"
+    )
+    child = run_program(program, str(tmp_path), **environ)
+    check_went_on(child, f"no run can be written to the folder {tmp_path}/{folder}: Not a directory")
+    assert child.stderr.endswith(f"; it is set by {told}\n")
+
+
+def test_threads_that_start_at_once_are_one_recording(tmp_path: Path) -> None:
+    program = (
+        START
+        + """
+import threading
+from slime_profiler_plugin import record as recording
+opened = []
+real = recording.open_recorder
+entered = threading.Event()
+def slow(*given):
+    opened.append(threading.current_thread())
+    entered.set()
+    barrier.wait(30)  # all are inside start() or about to be
+    return real(*given)
+recording.open_recorder = slow
+barrier = threading.Barrier(2)
+results = []
+threads = [threading.Thread(target=lambda: results.append(start())) for _ in range(8)]
+for thread in threads:
+    thread.start()
+assert entered.wait(30)
+pid = os.fork()  # while one of them holds the lock
+if pid == 0:
+    recording.open_recorder = real
+    assert start()
+    record(1)
+    timeline.stop()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+barrier.wait(30)
+for thread in threads:
+    thread.join(30)
+assert results == [True] * 8, results
+assert len(opened) == 1, opened
+record(3)
+timeline.stop()
+print("went on")
+"""
+    )
+    child = run_program(program, str(tmp_path))
+    assert (child.returncode, child.stdout, child.stderr) == (0, "went on\n", "")
+    counts = sorted(path.read_text().count('"kind":"phase"') for path in record_files(tmp_path))
+    assert counts == [1, 3]
+
+
 def test_a_folder_that_becomes_unusable_and_usable_again(tmp_path: Path) -> None:
     program = (
         START

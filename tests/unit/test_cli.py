@@ -188,6 +188,23 @@ def test_shipped_configurations_are_listed_and_shown():
     unknown = run("config", "show", "nonsense")
     assert unknown.exit_code == 1
     assert "nonsense" in unknown.stderr
+    assert ", off," not in unknown.stderr
+
+
+def test_a_configuration_file_is_checked_and_shown(tmp_path):
+    mine = tmp_path / "b.yaml"
+    mine.write_text("# mine\nout: there\nprofiler: {ranks: last}\n")
+    shown = run("config", "show", mine)
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, mine.read_text(), "")
+    mine.write_text("# mine\nprofiler: {schedule: {active: 0}}\n")
+    refused = run("config", "show", mine)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"slime-profiler: {mine}: profiler.schedule.active: 0 is not allowed; allowed: a whole number >= 1\n"
+    )
+    missing = run("config", "show", tmp_path / "c.yaml")
+    assert missing.exit_code == 1
+    assert missing.stderr == f"slime-profiler: {tmp_path}/c.yaml: cannot be read: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_activities(activities: object) -> None:
 def test_a_name_that_is_not_shipped() -> None:
     assert message("kernel") == (
         "no shipped configuration is called 'kernel', did you mean 'kernels'?; allowed: everything, kernels, "
-        "nsys, timeline, or the path of a file (with a / or ending in .yaml)"
+        "nsys, timeline, off, or the path of a file (with a / or ending in .yaml)"
     )
 
 
@@ -119,6 +119,16 @@ def test_the_environment_is_named() -> None:
     assert message(None, {"SLIME_COMMUNICATION_TIMELINE": "yes"}) == (
         "environment variable SLIME_COMMUNICATION_TIMELINE: 'yes' is not allowed; allowed: 0, 1"
     )
+
+
+@pytest.mark.parametrize("source", [None, "timeline", {"out": "given"}, "off"])
+def test_a_switch_that_may_be_a_mistyped_off_is_not_beaten(source: Any) -> None:
+    assert message(source, {"SLIME_PROFILER": "kernals"}) == (
+        "environment variable SLIME_PROFILER: no shipped configuration is called 'kernals', "
+        "did you mean 'kernels'?; allowed: everything, kernels, nsys, timeline, off, "
+        "or the path of a file (with a / or ending in .yaml)"
+    )
+    assert "did you mean 'off'?" in message(source, {"SLIME_PROFILER": "of"})
 
 
 def test_a_file_is_named(tmp_path: Path) -> None:

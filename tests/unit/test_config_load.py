@@ -33,8 +33,16 @@ def test_off_in_the_environment_beats_all(source: object) -> None:
     assert load_config(source, environ) is None  # type: ignore[arg-type]
 
 
-def test_an_explicit_off_is_off() -> None:
-    assert load_config("off", {"SLIME_PROFILER": "kernels"}) is None
+@pytest.mark.parametrize("off", ["off", "OFF", " Off ", "0", "false", "False", "no", "none", "NONE\n"])
+@pytest.mark.parametrize("source", [None, "timeline", {}])
+def test_other_words_for_off(off: str, source: object) -> None:
+    environ = {"SLIME_PROFILER": off, "SLIME_COMMUNICATION_TIMELINE": "1"}
+    assert load_config(source, environ) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("off", ["off", "None", "0"])
+def test_an_explicit_off_is_off(off: str) -> None:
+    assert load_config(off, {"SLIME_PROFILER": "kernels"}) is None
 
 
 def test_the_switches() -> None:
@@ -47,6 +55,8 @@ def test_the_switches() -> None:
     both = {"SLIME_PROFILER": "kernels", "SLIME_COMMUNICATION_TIMELINE": "1"}
     assert load_config(None, both) == kernels
     assert load_config("timeline", {"SLIME_PROFILER": "kernels"}) == timeline
+    assert load_config("timeline", {"SLIME_PROFILER": "./of-no-interest.yaml"}) == timeline
+    assert load_config(None, {"SLIME_PROFILER": " kernels "}) == kernels
 
 
 def test_the_folder_from_the_environment_beats_every_source(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_launch_tokens_in_their_order(tmp_path: Path) -> None:
     assert find_launch(surroundings(with_id, proc=proc)) == "torchelastic:job9"
     assert find_launch(surroundings(with_id | slurm, proc=proc)) == "torchelastic:job9:slurm:77:1"
     assert find_launch(surroundings(slurm)) == "slurm:77:3:1"
-    assert find_launch(surroundings()) == "fresh:0123456789abcdef"
+    assert find_launch(surroundings()) is None
 
 
 def join(paths: RunPaths, launch: str, unique: str = "u") -> int:
@@ -132,6 +132,9 @@ def test_two_ids_that_spell_one_folder_are_told_apart(tmp_path: Path) -> None:
         ({"rank": "one"}, {}, "rank"),
         ({"role": "a-b"}, {}, "role 'a-b'"),
         ({"colour": "red"}, {}, "colour"),
+        ({"engine": 0}, {}, r'engine: 0 is not allowed; allowed: an object such as {"index": 0}'),
+        ({"ranks": [0]}, {}, r'ranks: \[0\] is not allowed; allowed: an object such as {"tp": 0, "pp": 1}'),
+        ({"run_id": 7}, {}, "run_id: 7 is not allowed; allowed: text"),
         ({}, {"RANK": "two"}, "RANK='two'"),
     ],
 )
@@ -141,6 +144,58 @@ def test_a_bad_place_is_refused_by_name(
     with pytest.raises(IdentityError, match=message):
         resolve(environ, given, tmp_path, here=surroundings(environ))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "rank", "world_size"),
+    [(None, 0, 2), ("actor", 0, 2), ("critic", 0, 2), ("engine", None, None), ("driver", None, None)],
+)
+def test_the_environments_rank_is_a_trainers(
+    tmp_path: Path, role: str | None, rank: int | None, world_size: int | None
+) -> None:
+    environ = {"RANK": "0", "WORLD_SIZE": "2", "SLIME_PROFILER_RUN_ID": "r"}
+    given = {"role": role, "engine": {"index": 0}}
+    me = resolve(environ, given, tmp_path, here=surroundings(environ))
+    assert (me.role, me.rank, me.world_size, me.engine) == (role, rank, world_size, {"index": 0})
+    assert me.by_environment == (frozenset() if rank is None else {"rank", "world_size"})
+
+
+def test_a_bad_rank_of_others_is_not_ours(tmp_path: Path) -> None:
+    environ = {"RANK": "two"}
+    assert resolve(environ, {"role": "engine"}, tmp_path, here=surroundings(environ)).rank is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "warns"),
+    [
+        ({"SLIME_PROFILER_RUN_ID": "r"}, {"world_size": 2}, True),
+        ({"SLIME_PROFILER_RUN_ID": "r", "WORLD_SIZE": "2"}, {}, True),
+        ({}, {"run_id": "r", "world_size": 2}, True),
+        ({"SLIME_PROFILER_RUN_ID": "r"}, {"world_size": 1}, False),
+        ({"SLIME_PROFILER_RUN_ID": "r"}, {}, False),
+        ({"SLIME_PROFILER_RUN_ID": "r", "SLIME_PROFILER_LAUNCH": "fresh:1"}, {"world_size": 2}, False),
+        (TORCHRUN | {"SLIME_PROFILER_RUN_ID": "r"}, {}, False),
+        (
+            {"SLIME_PROFILER_RUN_ID": "r", "WORLD_SIZE": "2"},
+            {"role": "driver"},
+            False,
+        ),  # it hands on its token
+        ({"WORLD_SIZE": "2"}, {"role": "driver"}, False),
+    ],
+)
+def test_one_of_several_without_a_token_is_told_of_it(
+    tmp_path: Path, environ: dict[str, str], given: dict[str, object], warns: bool
+) -> None:
+    resolve({}, {"run_id": "r"}, tmp_path, here=surroundings())  # attempt 0
+    me = resolve(environ, given, tmp_path, here=surroundings(environ))
+    if not warns:
+        assert me.warning is None
+        return
+    assert me.warning == (
+        "this process is one of several of run 'r', and nothing that they share says which start of the run "
+        f"this is: it counts as a start of its own, attempt {me.attempt}, and is merged apart from the "
+        "others. Set SLIME_PROFILER_LAUNCH for all of them, to a value that is new at each start"
+    )
 
 
 def test_a_given_rank_is_not_mixed_with_another_roles_world(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from recordings import read_file, read_recording, record_files
 
 from slime_profiler_plugin import schema, timeline
+from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.record import _files
-from slime_profiler_plugin.record._files import SegmentedFile
+from slime_profiler_plugin.record._files import SegmentedFile, TakenError
 
 
 def path_of(folder: Path) -> Callable[[int | None], Path]:
@@ -41,12 +43,58 @@ class Disk:
 def test_it_is_made_once_and_belongs_to_one_process(tmp_path: Path) -> None:
     first, second = SegmentedFile(path_of(tmp_path)), SegmentedFile(path_of(tmp_path))
     first.open()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(TakenError):
         second.open()
     assert not second.is_open
     first.append(b"a\nb\n")
     first.close()
     assert path_of(tmp_path)(None).read_bytes() == b"a\nb\n"
+
+
+def test_a_name_is_taken_also_between_two_segments(tmp_path: Path) -> None:
+    """Neither takes the other's rotated segment, nor its current one."""
+    first, second = SegmentedFile(path_of(tmp_path)), SegmentedFile(path_of(tmp_path))
+    first.open()
+    first.append(b"a\n")
+    first.rotate()
+    with pytest.raises(TakenError):
+        second.open()
+    assert not second.is_open
+    first.open()
+    first.append(b"b\n")
+    first.close()
+    assert [p.name for p in sorted((tmp_path / "host").iterdir())] == ["7-1.000.jsonl.gz", "7-1.jsonl"]
+    assert gzip.decompress((tmp_path / "host" / "7-1.000.jsonl.gz").read_bytes()) == b"a\n"
+    assert path_of(tmp_path)(None).read_bytes() == b"b\n"
+
+
+@pytest.mark.parametrize("taken", ["{}.jsonl", "{}.000.jsonl", "{}.000.jsonl.gz"])
+def test_a_recording_whose_name_is_taken_takes_the_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, taken: str
+) -> None:
+    assert timeline.start(
+        {"out": str(tmp_path), "outputs": {"nvtx": False}}, run_id="run", role="actor", rank=0
+    )
+    source = timeline.source()
+    assert source is not None
+    pid, start = map(int, source.partition("@")[2].split("-"))
+    folder = RunPaths(tmp_path, "run").record_file(socket.gethostname(), pid, start).parent
+    folder.mkdir(parents=True)
+    theirs = [folder / taken.format(f"{pid}-{start + n}") for n in range(2)]
+    for path in theirs:
+        path.write_bytes(b"theirs\n")
+    with timeline.phase("x"):
+        pass
+    timeline.flush()
+    assert timeline.source() == f"actor-0@{pid}-{start + 2}"
+    timeline.stop()
+    assert [path.read_bytes() for path in theirs] == [b"theirs\n"] * 2
+    mine = folder / f"{pid}-{start + 2}.jsonl"
+    assert sorted(folder.iterdir()) == sorted([*theirs, mine])
+    lines = read_file(mine)
+    assert (lines[0].incarnation, lines[0].start_unix_ns) == (f"{pid}-{start + 2}", start + 2)
+    assert [line.name for line in lines if isinstance(line, schema.Phase)] == ["x"]
+    assert caplog.records == []
 
 
 @given(

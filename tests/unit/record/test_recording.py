@@ -325,11 +325,92 @@ def test_a_rollout_that_is_none_is_refused_once(
     timeline.set_rollout(bad)  # type: ignore[arg-type]
     with timeline.rollout(bad), timeline.phase("x"):  # type: ignore[arg-type]
         pass
+    timeline.set_rollout(4)
+    with timeline.phase("y"), timeline.rollout(5), timeline.phase("z"):
+        pass
     got = stop(tmp_path)
-    assert got.one("x").rollout == "initial"
-    assert [d.what for d in got.drops] == ["rollout"]
-    assert len(caplog.records) == 1
-    assert repr(bad) in caplog.text
+    assert {p.name: p.rollout for p in got.phases} == {"x": "initial", "y": 4, "z": 5}
+    assert [(d.what, d.count) for d in got.drops] == [("rollout", 3)]
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        "slime_profiler_plugin: a value for the rollout is ignored: "
+        f"ValueError: rollout {bad!r} is neither a number >= 0 nor 'initial' nor None"
+    )
+
+
+def test_a_program_full_of_bad_values_is_warned_of_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(tmp_path)
+    for n in range(1, 101):
+        timeline.set_rollout(-n)
+    with timeline.phase("x"):
+        pass
+    got = stop(tmp_path)
+    assert sum(d.count for d in got.drops) == 100
+    assert len(got.drops) == 21
+    assert len(caplog.records) == 20
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"engine": 0}, 'engine: 0 is not allowed; allowed: an object such as {"index": 0}'),
+        ({"rank": -1}, "rank -1 is negative"),
+        ({"rank": 4}, "rank 4 is not below world_size 4"),
+        ({"rank": "1"}, "rank: '1' is not allowed; allowed: a whole number >= 0"),
+        ({"role": "a-b"}, "role 'a-b' may hold letters, digits and _ only"),
+        (
+            {"rank": 3, "rang": 3},
+            "identity: unknown key rang; allowed: role, rank, ranks, world_size, engine",
+        ),
+    ],
+)
+def test_an_identity_that_cannot_be_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: dict[str, Any], told: str
+) -> None:
+    start(tmp_path, role="driver", world_size=4)
+    timeline.set_identity(**bad)
+    timeline.set_identity(**bad)
+    timeline.set_identity(rank=2, engine={"index": 1})
+    with timeline.phase("x"):
+        pass
+    got = stop(tmp_path)
+    (line,) = got.all(schema.Identity)
+    assert (line.role, line.rank, line.world_size, line.engine) == ("driver", 2, 4, {"index": 1})
+    assert [(d.what, d.reason, d.count) for d in got.drops] == [("identity", f"IdentityError: {told}", 2)]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"slime_profiler_plugin: a value for the identity is ignored: IdentityError: {told}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "rank", "world_size"),
+    [
+        ({"role": "engine"}, None, None),
+        ({"role": "actor"}, 1, 2),
+        ({"rank": 5}, 5, None),
+        ({"world_size": 3}, 1, 3),
+        ({"role": "engine", "rank": 0, "world_size": 1}, 0, 1),
+    ],
+)
+def test_the_environments_rank_is_forgotten_where_it_was_anothers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    told: dict[str, Any],
+    rank: int | None,
+    world_size: int | None,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    start(tmp_path, role=None, rank=None)
+    timeline.set_identity(**told)
+    with timeline.phase("x"):
+        pass
+    got = stop(tmp_path)
+    assert (got.lines[0].rank, got.lines[0].world_size) == (1, 2)
+    (line,) = got.all(schema.Identity)
+    assert (line.rank, line.world_size) == (rank, world_size)
 
 
 def test_identity_that_becomes_known(tmp_path: Path) -> None:
@@ -351,9 +432,27 @@ def test_identity_that_becomes_known(tmp_path: Path) -> None:
     assert source == f"actor-3@{process.incarnation}"
 
 
-def test_a_second_start_only_tells_the_identity(tmp_path: Path) -> None:
+def test_one_of_several_without_a_token_warns_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start(tmp_path, world_size=2)
+    assert timeline.start(rank=1)
+    timeline.stop()
+    (record,) = caplog.records
+    assert "SLIME_PROFILER_LAUNCH" in record.getMessage()
+
+
+def test_a_second_start_only_tells_the_identity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path, rank=None)
+    assert timeline.start()
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}})
+    assert caplog.records == []
     assert timeline.start({"out": str(tmp_path / "other")}, run_id="other", rank=2)
+    assert timeline.start("no_such_configuration")
+    assert timeline.start("off")
+    (warning,) = caplog.records
+    assert warning.getMessage() == (
+        "slime_profiler_plugin: start() was called again, with another configuration; it is not used, "
+        "and recording goes on as it began. Call stop() first"
+    )
     with timeline.phase("x"):
         pass
     got = stop(tmp_path)

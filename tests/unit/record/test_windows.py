@@ -325,6 +325,36 @@ def test_a_failed_export_is_counted_and_leaves_no_file(
     assert [r.levelno for r in caplog.records] == [logging.WARNING]
 
 
+@pytest.mark.parametrize("taken", ["", ".gz", ".tmp"])
+def test_a_file_of_another_process_is_left_alone(
+    make: Make, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    """Two hosts, no ranks, and windows that start in the same nanosecond."""
+    windows, context = make()
+    context.identity.rank = None
+    window = _windows.Window
+    stop = window.stop
+    theirs: list[Path] = []
+
+    def stop_second(self: Any, cut: str | None = None) -> None:
+        stop(self, cut)
+        if theirs:  # stopped before
+            return
+        path = context.paths.trace_file(0, "actor", None, self.start_unix_ns).with_suffix("")
+        theirs.append(path.with_name(path.name + taken))
+        theirs[0].parent.mkdir(parents=True, exist_ok=True)
+        theirs[0].write_bytes(b"theirs")
+        theirs.append(context.paths.trace_file(0, "actor", None, self.start_unix_ns + 1))
+
+    monkeypatch.setattr(window, "stop", stop_second)
+    run_rollouts(windows, range(1))
+    windows.close()
+    assert theirs[0].read_bytes() == b"theirs"
+    assert sorted(theirs[0].parent.iterdir()) == sorted(theirs[:2])
+    assert json.loads(gzip.decompress(theirs[1].read_bytes()))["slime_profiler_rollouts"] == [0]
+    assert context.dropped == []
+
+
 def test_a_full_disk_leaves_no_part_of_a_file(make: Make) -> None:
     windows, context = make(Schedule(repeat=0))
     windows.on_rollout(0)
