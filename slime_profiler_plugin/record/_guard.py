@@ -7,9 +7,11 @@ the program's that cannot be is ignored, and disables nothing.
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import logging
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
 from ._drops import Drops
@@ -24,6 +26,9 @@ _log: Final = logging.getLogger("slime_profiler_plugin")
 #: of its own, which cost nothing until something is raised; a guarded call costs more than
 #: the clock read it would protect.
 FAILURE: Final = Exception
+#: A failure of ours, or what the program raised while our code ran: `is_theirs` tells them
+#: apart. For ``except`` clauses that restore a state before the program's goes on.
+RAISED: Final = BaseException
 #: Refused values that are told one by one. A program may have a new one in each turn of its loop.
 _MOST_REFUSALS: Final = 20
 
@@ -65,6 +70,10 @@ class Guard:
         self._drops.add(part, reason)
         warn(f"{part} is off from now on: {reason}")
 
+    def lost(self, what: str, reason: str, name: object) -> None:
+        """One phase or mark is not recorded; its part goes on."""
+        self._drops.add(what, reason, 1, {name: 1} if isinstance(name, str) else None)
+
     def refused(self, part: str, error: BaseException) -> None:
         """What the program said of `part` is ignored: count, and warn once of the same value."""
         reason = describe(error)
@@ -91,7 +100,7 @@ class _Guarded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, FAILURE):
+        if error is None or is_theirs(error):
             return False
         self._caught(self._part, error)
         return True
@@ -101,8 +110,42 @@ def warn(message: str) -> None:
     """One warning of the plugin's logger; a logging handler that raises is not our caller's problem."""
     try:
         _log.warning("slime_profiler_plugin: %s", message)
-    except FAILURE:  # a user's handler raised, and there is nobody left to tell
-        return
+    except FAILURE as error:
+        if is_theirs(error):
+            raise
+        return  # a user's logging handler raised, and there is nobody left to tell
+
+
+def is_theirs(error: BaseException) -> bool:
+    """Whether `error` is the program's own, so that it has to go on: no `FAILURE` at all, or
+    raised by a signal handler of the program that ran in the middle of our code, as timeouts are.
+    """
+    if not isinstance(error, FAILURE):
+        return True
+    interrupted: FrameType | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        if interrupted is not None and _handles_signal(trace.tb_frame, interrupted):
+            return True
+        interrupted = trace.tb_frame
+        trace = trace.tb_next
+    return False
+
+
+def _handles_signal(frame: FrameType, interrupted: FrameType) -> bool:
+    """Whether `frame` was called as signal handlers are: with a number and the frame it interrupts.
+
+    Told by its arguments, since a handler may have been replaced by the time we ask.
+    """
+    code, values = frame.f_code, frame.f_locals
+    plain = code.co_argcount + code.co_kwonlyargcount
+    arguments = [values.get(name) for name in code.co_varnames[:plain]]
+    if code.co_flags & inspect.CO_VARARGS:
+        arguments += values.get(code.co_varnames[plain], ())
+    return any(
+        value is interrupted and isinstance(number, int)
+        for number, value in itertools.pairwise(arguments)
+    )
 
 
 def describe(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ._guard import FAILURE, Guard
+from ._guard import FAILURE, RAISED, Guard, is_theirs
 from ._record_function import RecordFunction, loaded_torch
 
 if TYPE_CHECKING:
@@ -86,6 +86,14 @@ class Outputs:
         theirs: a phase inside a task has a free-standing range and no record_function.
         """
         opened = Opened(self)
+        try:
+            self._open(opened, phase)
+        except RAISED:  # the program's: there will be no end to close it at
+            opened.close(phase)
+            raise
+        return opened
+
+    def _open(self, opened: Opened, phase: Phase) -> None:
         if self.nvtx is not None:
             try:
                 if phase.task is None:
@@ -108,7 +116,6 @@ class Outputs:
                 self.failed("device_events", error)
         else:
             self._start_bracket(opened)
-        return opened
 
     def open_span(self, span: OpenSpan) -> Opened:
         """The same for a span, which nests in nothing."""
@@ -141,7 +148,9 @@ class Outputs:
         self.brackets = self.record_function = self.nvtx = self.windows = None
 
     def failed(self, part: str, error: BaseException) -> None:
-        """`part` raised: it is out of use from now on."""
+        """`part` raised: it is out of use from now on. What is the program's own is raised again."""
+        if is_theirs(error):
+            raise error
         if part == "nvtx":
             self.nvtx = None
         elif part == "record_function":
@@ -202,16 +211,26 @@ class Opened:
         self.bracket: Any | None = None
 
     def close(self, phase: Phase | OpenSpan) -> bool:
-        """Close it all. False: what it was opened for ends too."""
+        """Close it all. False: what it was opened for ends too. A second time does nothing."""
+        try:
+            self._close(phase)
+        except RAISED:  # the program's: the rest is closed before it goes on
+            self._close(phase)
+            raise
+        return False
+
+    def _close(self, phase: Phase | OpenSpan) -> None:
         outputs = self._outputs
-        if self.bracket is not None and outputs.brackets is not None:
+        bracket, self.bracket = self.bracket, None
+        if bracket is not None and outputs.brackets is not None:
             try:
-                outputs.brackets.finish(self.bracket, phase.id)
+                outputs.brackets.finish(bracket, phase.id)
             except FAILURE as error:
                 outputs.failed("device_events", error)
-        if self.annotation is not None and outputs.record_function is not None:
+        annotation, self.annotation = self.annotation, None
+        if annotation is not None and outputs.record_function is not None:
             try:
-                outputs.record_function.exit(self.annotation)
+                outputs.record_function.exit(annotation)
             except FAILURE as error:
                 outputs.failed("record_function", error)
         windows = outputs.windows
@@ -220,15 +239,16 @@ class Opened:
                 windows.check()
             except FAILURE as error:
                 outputs.failed("windows", error)
+        pushed, self.pushed = self.pushed, False
+        span, self.range = self.range, None
         if outputs.nvtx is not None:
             try:
-                if self.pushed:
+                if pushed:
                     outputs.nvtx.pop()
-                elif self.range is not None:
-                    outputs.nvtx.end(self.range)
+                elif span is not None:
+                    outputs.nvtx.end(span)
             except FAILURE as error:
                 outputs.failed("nvtx", error)
-        return False
 
 
 def _yes() -> bool:
