@@ -31,6 +31,15 @@ FAILURE: Final = Exception
 RAISED: Final = BaseException
 #: Refused values that are told one by one. A program may have a new one in each turn of its loop.
 _MOST_REFUSALS: Final = 20
+#: Parts that are not used again after a failure; the others go on with the next call.
+_ENDING: Final = frozenset({"device_events", "nvtx", "record_function", "windows", "writer"})
+#: Of a description, in characters.
+_LONGEST: Final = 500
+#: Of an exception whose text is made.
+_MOST_ARGUMENTS: Final = 5
+_BUILT_IN: Final = type(BaseException.__str__)
+#: Not what a class of the program's may have put in its place.
+_arguments_of: Final = vars(BaseException)["args"].__get__
 
 
 class Guard:
@@ -62,13 +71,13 @@ class Guard:
         return part in self._failed
 
     def failed(self, part: str, error: BaseException | str) -> None:
-        """Disable `part`: warn and count, once."""
+        """Warn and count, once; `disabled` says so from now on."""
         first = object()
         if self._failed.setdefault(part, first) is not first:
             return
         reason = error if isinstance(error, str) else describe(error)
         self._drops.add(part, reason)
-        warn(f"{part} is off from now on: {reason}")
+        warn(f"{part} is off from now on: {reason}" if part in _ENDING else f"{part} failed: {reason}")
 
     def lost(self, what: str, reason: str, name: object) -> None:
         """One phase or mark is not recorded; its part goes on."""
@@ -143,16 +152,33 @@ def _handles_signal(frame: FrameType, interrupted: FrameType) -> bool:
     if code.co_flags & inspect.CO_VARARGS:
         arguments += values.get(code.co_varnames[plain], ())
     return any(
-        value is interrupted and isinstance(number, int)
-        for number, value in itertools.pairwise(arguments)
+        value is interrupted and isinstance(number, int) for number, value in itertools.pairwise(arguments)
     )
 
 
 def describe(error: BaseException) -> str:
-    """``Type: message`` in one line of at most 500 characters; never raises."""
+    """``Type: message`` in one line of at most 500 characters; never raises.
+
+    The type alone, when the exception has other arguments than a few plain ones, or a
+    ``__str__`` in Python: on the training thread that might print millions of numbers, or wait
+    for a device.
+    """
     name = type(error).__name__
-    try:
-        text = " ".join(str(error).split())
-    except FAILURE:  # __str__ of somebody's exception may do anything
+    arguments: tuple[object, ...] = _arguments_of(error)
+    if not arguments or len(arguments) > _MOST_ARGUMENTS or not all(map(_is_short, arguments)):
         return name
-    return f"{name}: {text}"[:500] if text else name
+    if len(arguments) == 1:
+        text = arguments[0][:_LONGEST] if type(arguments[0]) is str else str(arguments[0])
+    elif type(type(error).__str__) is _BUILT_IN:
+        text = str(error)
+    else:
+        text = ", ".join(map(str, arguments))
+    text = " ".join(text.split())
+    return f"{name}: {text}"[:_LONGEST] if text else name
+
+
+def _is_short(argument: object) -> bool:
+    kind = type(argument)
+    if kind is str or kind is int:
+        return kind is str or -(2**63) <= argument < 2**64  # type: ignore[operator]
+    return kind is float or kind is bool or argument is None

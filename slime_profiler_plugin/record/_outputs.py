@@ -87,13 +87,16 @@ class Outputs:
         """
         opened = Opened(self)
         try:
+            if isinstance(phase.name, str):
+                self._open_named(opened, phase)
             self._open(opened, phase)
         except RAISED:  # the program's: there will be no end to close it at
             opened.close(phase)
             raise
         return opened
 
-    def _open(self, opened: Opened, phase: Phase) -> None:
+    def _open_named(self, opened: Opened, phase: Phase) -> None:
+        """What bears the phase's name; one that is no text, or cannot be UTF-8, has none of these."""
         if self.nvtx is not None:
             try:
                 if phase.task is None:
@@ -101,15 +104,21 @@ class Outputs:
                     opened.pushed = True
                 else:
                     opened.range = self.nvtx.start(self.nvtx.attributes[phase.name])
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("nvtx", error)
         if self.record_function is not None and phase.task is None and phase.name != _EXPORT:
             try:
                 if self.record_function.active():
                     opened.annotation = self.record_function.enter(phase.name)
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("record_function", error)
-        if self.brackets is not None and phase.name == _SLEEP:
+
+    def _open(self, opened: Opened, phase: Phase) -> None:
+        if self.brackets is not None and isinstance(phase.name, str) and phase.name == _SLEEP:
             try:
                 self.brackets.suspend()
             except FAILURE as error:
@@ -120,9 +129,11 @@ class Outputs:
     def open_span(self, span: OpenSpan) -> Opened:
         """The same for a span, which nests in nothing."""
         opened = Opened(self)
-        if self.nvtx is not None:
+        if self.nvtx is not None and isinstance(span.name, str):
             try:
                 opened.range = self.nvtx.start(self.nvtx.attributes[span.name])
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("nvtx", error)
         self._start_bracket(opened)
