@@ -33,6 +33,7 @@ from ._context import (
     take_out,
     task_number,
 )
+from ._fields import PLAIN, plain
 from ._guard import FAILURE, RAISED, Guard, describe, is_theirs
 from ._outputs import Opened, Outputs
 from ._spans import OpenSpan
@@ -91,6 +92,11 @@ class HotPath:
         phase = Phase()
         phase.hot = self
         phase.name = name
+        if fields:
+            for value in fields.values():
+                if type(value) not in PLAIN:
+                    fields = plain(fields)
+                    break
         phase.fields = fields
         phase.start_ns = 0
         return phase
@@ -105,7 +111,8 @@ class HotPath:
             now = monotonic_ns()
             state, task, parent = self.place()
             rollout = self.current_rollout()
-            self.queue.put((name, None, parent, rollout, now, now, state.tid, task, fields or None, None))
+            kept = plain(fields) if fields else None
+            self.queue.put((name, None, parent, rollout, now, now, state.tid, task, kept, None))
         except FAILURE as error:
             if is_theirs(error):
                 raise

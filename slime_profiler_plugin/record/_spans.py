@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from ._context import PARENT, Node, next_id, take_out
+from ._fields import plain
 from ._guard import FAILURE, RAISED, is_theirs
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class OpenSpan:
         self._opened: Opened | None = None
         self._recorded = False
         self.name = name
-        self.fields = fields
+        self.fields = plain(fields)
         self.id = next_id()
         try:
             self.state, self.task, self.parent = hot.place()
@@ -92,7 +93,7 @@ class OpenSpan:
                     end_ns,
                     self.state.tid,
                     self.task,
-                    {**self.fields, **fields} or None,
+                    {**self.fields, **plain(fields)} or None,
                     None,
                 )
             )
