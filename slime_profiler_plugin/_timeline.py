@@ -46,7 +46,7 @@ class PhaseContext(Protocol):
 
 
 class _Noop:
-    """Context manager and span that do nothing, at C speed.
+    """Context manager that does nothing, at C speed.
 
     ``"".format`` takes any arguments and returns ``''``, which is false, so an exception
     that passes through ``__exit__`` is never swallowed.
@@ -55,21 +55,48 @@ class _Noop:
     __slots__ = ()
     __enter__ = "".format
     __exit__ = "".format
-    end = "".format
 
-    def inside(self) -> _Noop:
-        return self
+    def __reduce__(self) -> str:
+        return "NOOP"
 
 
 NOOP: Final[Any] = _Noop()
+
+
+class _NoopSpan:
+    """Span that does nothing, and refuses what one that records refuses."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "_NOOP_SPAN"
+
+    def end(self, **_fields: Any) -> None:
+        return None
+
+    def inside(self) -> PhaseContext:
+        return NOOP  # type: ignore[no-any-return]
+
+
+_NOOP_SPAN: Final = _NoopSpan()
 
 
 def _off_phase(name: str, /, **fields: Any) -> PhaseContext:
     return NOOP  # type: ignore[no-any-return]
 
 
-def _off_begin(name: str, /, **fields: Any) -> Span:
+def noop_phase() -> PhaseContext:
+    """What a phase that is copied or sent becomes: it is of one process, and one place in it."""
     return NOOP  # type: ignore[no-any-return]
+
+
+def noop_span() -> Span:
+    """The same for a span."""
+    return _NOOP_SPAN
+
+
+def _off_begin(name: str, /, **fields: Any) -> Span:
+    return _NOOP_SPAN
 
 
 def _off_mark(name: str, /, **fields: Any) -> None:

@@ -10,6 +10,7 @@ left to the writer, and each ``except`` catches what `_guard` says is ours.
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from asyncio import _get_running_loop as running_loop  # `get_running_loop` raises when there is none
@@ -18,9 +19,10 @@ from sys import getrefcount
 from threading import get_ident
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin._timeline import PhaseContext, noop_phase, timeline
 
 from ._context import (
     PARENT,
@@ -33,13 +35,12 @@ from ._context import (
     take_out,
     task_number,
 )
+from ._drops import Drops
 from ._fields import PLAIN, plain
 from ._guard import FAILURE, RAISED, Guard, describe, is_theirs
 from ._outputs import Opened, Outputs
+from ._queue import RecordQueue
 from ._spans import OpenSpan
-
-if TYPE_CHECKING:
-    from ._queue import RecordQueue
 
 get_parent: Final = PARENT.get
 set_parent: Final = PARENT.set
@@ -85,6 +86,13 @@ class HotPath:
         #: default costs three times as much to read.
         self.thread = threading.local()
         self._announce = announce
+
+    def __reduce__(self) -> tuple[Callable[[], HotPath], tuple[()]]:
+        """A program may send ``timeline.phase`` itself: there it is that process's own."""
+        return _hot_path_here, ()
+
+    def __deepcopy__(self, _memo: object) -> HotPath:
+        return self
 
     def phase(self, name: str, /, **fields: object) -> Phase:
         """`Timeline.phase`."""
@@ -294,6 +302,10 @@ class Phase:
     #: 0 while it is not entered, `ENTERING` until the clock is read.
     start_ns: int
 
+    def __reduce__(self) -> tuple[Callable[[], PhaseContext], tuple[()]]:
+        """Copied or sent, it records nothing."""
+        return noop_phase, ()
+
     def __enter__(self) -> None:
         hot = self.hot
         if self.start_ns:
@@ -377,6 +389,20 @@ class Phase:
                 hot.finish(self, error)
                 raise
             hot.guard.failed("phase", failure)
+
+
+def _hot_path_here() -> HotPath:
+    """This process's, while it records; else one that records nothing."""
+    recorder = timeline._recorder
+    return _idle_hot_path() if recorder is None else recorder._hot
+
+
+@functools.cache
+def _idle_hot_path() -> HotPath:
+    drops = Drops()
+    guard = Guard(drops)
+    queue = RecordQueue(0, 0, drops, wake=lambda: None)
+    return HotPath(queue, guard, Outputs(guard), lambda _state: None)
 
 
 def counted(state: ThreadState) -> Iterator[tuple[Node, int]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from asyncio import _get_running_loop as running_loop
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
+
+from slime_profiler_plugin._timeline import Span, noop_span
 
 from ._context import PARENT, Node, next_id, take_out
 from ._fields import plain
@@ -61,6 +64,10 @@ class OpenSpan:
         self.start_ns = monotonic_ns()
         if len(hot.open) < MOST_OPEN_SPANS:
             hot.open[self.id] = self
+
+    def __reduce__(self) -> tuple[Callable[[], Span], tuple[()]]:
+        """Copied or sent, it records nothing."""
+        return noop_span, ()
 
     def end(self, **fields: object) -> None:
         """Close the span; `fields` are added. A second call does nothing."""
