@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -77,7 +78,7 @@ def _async_generator(
         span = timeline.begin(name, **fields)
         with _Ending(span):
             steps = function(*args, **kwargs)
-            step = steps.__anext__
+            step = functools.partial(_first_step, steps)
             while True:
                 with span.inside():
                     try:
@@ -94,6 +95,20 @@ def _async_generator(
                     step = functools.partial(steps.athrow, error)
 
     return traced
+
+
+def _first_step(steps: AsyncGenerator[Any, Any]) -> Any:
+    """The first ``__anext__`` of `steps`, of which the event loop is not told.
+
+    A loop that ends closes all generators it knows of, at the same time: the inner one would
+    be closed by it and by the outer one.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    try:
+        return steps.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 class _Ending:

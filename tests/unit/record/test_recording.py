@@ -690,3 +690,29 @@ def test_an_identity_nobody_knows_is_one_warning(tmp_path: Path, caplog: pytest.
     assert timeline.start({"out": str(tmp_path)}, rang=3) is False
     assert len(caplog.records) == 1
     assert "rang" in caplog.text
+
+
+def test_a_traced_async_generator_left_open_is_closed_once_by_the_ending_loop(tmp_path: Path) -> None:
+    start(tmp_path)
+    complaints: list[dict[str, Any]] = []
+    closed: list[str] = []
+
+    @timeline.traced("generate")
+    async def generate() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            closed.append("generate")
+
+    left_open = generate()
+
+    async def rollout() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+        assert await anext(left_open) == 1
+
+    asyncio.run(rollout())
+    assert complaints == []
+    assert closed == ["generate"]
+    assert stop(tmp_path).one("generate").error is None
