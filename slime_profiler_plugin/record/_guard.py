@@ -165,11 +165,11 @@ def describe(error: BaseException) -> str:
     """
     name = type(error).__name__
     arguments: tuple[object, ...] = _arguments_of(error)
+    if len(arguments) == 1 and type(arguments[0]) is str and len(arguments[0]) > _LONGEST:
+        return f"{name}: {' '.join(arguments[0][:_LONGEST].split())}"[:_LONGEST]
     if not arguments or len(arguments) > _MOST_ARGUMENTS or not all(map(_is_short, arguments)):
         return name
-    if len(arguments) == 1:
-        text = arguments[0][:_LONGEST] if type(arguments[0]) is str else str(arguments[0])
-    elif type(type(error).__str__) is _BUILT_IN:
+    if type(type(error).__str__) is _BUILT_IN:
         text = str(error)
     else:
         text = ", ".join(map(str, arguments))
@@ -179,6 +179,8 @@ def describe(error: BaseException) -> str:
 
 def _is_short(argument: object) -> bool:
     kind = type(argument)
-    if kind is str or kind is int:
-        return kind is str or -(2**63) <= argument < 2**64  # type: ignore[operator]
+    if kind is str:
+        return len(argument) <= _LONGEST  # type: ignore[arg-type]
+    if kind is int:
+        return -(2**63) <= argument < 2**64  # type: ignore[operator]
     return kind is float or kind is bool or argument is None

@@ -57,7 +57,7 @@ def test_descriptions_are_one_short_line() -> None:
     assert describe(KeyError()) == "KeyError"
     assert len(describe(ValueError("x" * 10_000))) == 500
     assert describe(OSError(2, "No such file", "a")) == "FileNotFoundError: [Errno 2] No such file: 'a'"
-    assert describe(KeyError("step")) == "KeyError: step"
+    assert describe(KeyError("step")) == "KeyError: 'step'"
     assert describe(ValueError(7, None, True, 0.5)) == "ValueError: (7, None, True, 0.5)"
 
 
