@@ -169,10 +169,7 @@ def describe(error: BaseException) -> str:
         return f"{name}: {' '.join(arguments[0][:_LONGEST].split())}"[:_LONGEST]
     if not arguments or len(arguments) > _MOST_ARGUMENTS or not all(map(_is_short, arguments)):
         return name
-    if type(type(error).__str__) is _BUILT_IN:
-        text = str(error)
-    else:
-        text = ", ".join(map(str, arguments))
+    text = str(error) if type(type(error).__str__) is _BUILT_IN else ", ".join(map(str, arguments))
     text = " ".join(text.split())
     return f"{name}: {text}"[:_LONGEST] if text else name
 
