@@ -28,6 +28,7 @@ from ._files import SegmentedFile, TakenError
 from ._guard import FAILURE, Guard, warn
 from ._lines import AnyLine, PlainPhase, open_line
 from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
+from ._threads import new_thread, start_thread
 
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
@@ -85,13 +86,13 @@ class Writer:
         self._lines: list[AnyLine] = []
         self._chunks: list[bytes] = []
         self._bytes = 0
-        self._thread = threading.Thread(target=self._run, name="slime_profiler_writer", daemon=True)
+        self._thread = new_thread(self._run, "slime_profiler_writer")
         #: CPU time of the thread at its last flush, in ns.
         self.cpu_ns = 0
 
     def start(self) -> None:
         """Start the thread. Raises `RuntimeError` when there can be no more threads."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def flush(self, timeout_s: float) -> bool:
         """Have all that is queued written; whether that was done in time."""
