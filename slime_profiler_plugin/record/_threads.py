@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
-from typing import Final
+from typing import Any, Final
 
 #: A crash of the thread itself, which `faulthandler` is to report.
 _FAULTS: Final = frozenset(
@@ -32,7 +32,8 @@ def new_thread(body: Callable[[], None], name: str) -> threading.Thread:
     """
     steps = (partial(sys.settrace, None), partial(sys.setprofile, None), body)
     thread = threading.Thread(name=name, daemon=True)
-    thread.run = partial(list, map(methodcaller("__call__"), steps))  # type: ignore[method-assign]
+    run: Any = partial(list, map(methodcaller("__call__"), steps))
+    thread.run = run  # type: ignore[method-assign]
     return thread
 
 

@@ -29,6 +29,7 @@ from ._guard import FAILURE, Guard, warn
 from ._lines import AnyLine, PlainPhase, open_line
 from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
 from ._threads import new_thread, start_thread
+from ._values import as_text
 
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
@@ -180,7 +181,14 @@ class Writer:
             if phase_id not in self._opens_written and (everything or now - record.start_ns >= _OPEN_AFTER_NS)
         }
         self._opens_written |= new.keys()
-        return [open_line(record, now) for record in new.values()]
+        return [self._open_line(record, now) for record in new.values()]
+
+    def _open_line(self, record: Record, now: int) -> schema.Line:
+        try:
+            return open_line(record, now)
+        except FAILURE:
+            self._drops.add("attrs", UNFIT, 1, {as_text(record.name): 1})
+            return open_line(record._replace(fields=None), now)
 
     def _convert(self, items: list[Item]) -> list[AnyLine]:
         for item in items:
@@ -228,7 +236,10 @@ class Writer:
             self._open(more_names - 1)
 
     def _add(self, lines: Sequence[AnyLine]) -> None:
-        """Encode, for the next `_write`. A line that cannot be encoded is dropped and counted."""
+        """Encode, for the next `_write`.
+
+        A line that cannot be encoded loses its attrs, else it is dropped; both are counted.
+        """
         if not lines:
             return
         try:
@@ -238,8 +249,12 @@ class Writer:
                 for line in lines:
                     self._add([line])
             else:
-                what, name = line_kind_and_name(lines[0])
-                self._drops.add(what, UNFIT, 1, {name: 1} if name else None)
+                (line,) = lines
+                what, name = line_kind_and_name(line)
+                bare = getattr(line, "attrs", None)
+                self._drops.add("attrs" if bare else what, UNFIT, 1, {name: 1} if name else None)
+                if bare:
+                    self._add([msgspec.structs.replace(line, attrs={})])
             return
         self._lines += lines
         self._chunks.append(chunk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from recordings import Recording, read_file, read_recording, record_files
 
 from slime_profiler_plugin import schema, timeline
+from slime_profiler_plugin.record import _writer
 from slime_profiler_plugin.record._spans import MOST_OPEN_SPANS
 
 
@@ -126,8 +128,51 @@ def test_a_line_that_cannot_be_encoded_costs_no_other(
         with timeline.phase("x", **fields):
             pass
     got = stop(tmp_path)
-    assert [p.attrs for p in got.phases] == [{}, {"good": 1}]
-    assert [(d.what, d.reason, d.names) for d in got.drops] == [("phase", "cannot be encoded", {"x": 1})]
+    assert [p.attrs for p in got.phases] == [{}, {}, {"good": 1}]
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [("attrs", "cannot be encoded", {"x": 1})]
+
+
+def test_awkward_fields_of_what_is_open_cost_no_other(tmp_path: Path) -> None:
+    class Gone:
+        pass
+
+    gone = Gone()
+    start(tmp_path)
+    timeline.begin("proxy", owner=weakref.proxy(gone), step=weakref.proxy(gone))
+    del gone
+    timeline.begin("number", digits=10**5000)
+    timeline.begin("plain", size=3)
+    with timeline.phase("x"):
+        pass
+    got = stop(tmp_path)
+    assert [(line.name, line.attrs) for line in got.all(schema.Open)] == [
+        ("proxy", {"owner": "<ProxyType>", "step": "<ProxyType>"}),
+        ("number", {"digits": "<int of 16610 bits>"}),
+        ("plain", {"size": 3}),
+    ]
+    assert [p.name for p in got.phases] == ["x"]
+    assert got.drops == []
+
+
+def test_an_open_line_that_cannot_be_made_is_written_without_attrs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _writer.open_line
+
+    def refuse(record: Any, seen_ns: int) -> schema.Open:
+        if record.fields:
+            raise RuntimeError("dictionary changed size during iteration")
+        return real(record, seen_ns)
+
+    monkeypatch.setattr(_writer, "open_line", refuse)
+    start(tmp_path)
+    timeline.begin("awkward", a=1)
+    timeline.begin("plain")
+    got = stop(tmp_path)
+    assert [(line.name, line.attrs) for line in got.all(schema.Open)] == [("awkward", {}), ("plain", {})]
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [
+        ("attrs", "cannot be encoded", {"awkward": 1})
+    ]
 
 
 def test_spans_that_never_end_are_listed_at_the_end_and_bounded(tmp_path: Path) -> None:
