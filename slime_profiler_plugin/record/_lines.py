@@ -7,6 +7,7 @@ no other; what does not fit goes to ``attrs``, as `Values` can say it.
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -91,6 +92,16 @@ def open_line(record: Record, seen_ns: int) -> schema.Open:
         parent=record.parent,
         rollout=record.rollout,
         **columns,
+    )
+
+
+def drop_line(drop: schema.Drop) -> schema.Drop:
+    """The line of `drop`, whose texts may come from the program."""
+    names: Counter[str] = Counter()
+    for name, count in drop.names.items():
+        names[as_text(name)] += count
+    return schema.Drop(
+        at_ns=drop.at_ns, what=clean(drop.what), reason=clean(drop.reason), count=drop.count, names=names
     )
 
 

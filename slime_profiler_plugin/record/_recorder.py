@@ -29,6 +29,7 @@ from ._part import PartContext
 from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._values import as_text
 from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
 
@@ -182,7 +183,6 @@ class Recorder:
             _recording.discard(self)
             self._outputs.close()
             self._writer.close(reason, CLOSE_TIMEOUT_S)
-            self._writer.queue.close("after the end")
 
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)
@@ -281,7 +281,7 @@ def _thread_name(tid: int) -> str:
     ident = threading.get_ident()
     for thread in threading.enumerate():
         if thread.ident == ident:
-            return thread.name
+            return as_text(thread.name)
     try:
         return Path(f"/proc/self/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -26,7 +26,7 @@ from ._convert import UNFIT, Converter
 from ._drops import Drops
 from ._files import SegmentedFile, TakenError
 from ._guard import FAILURE, Guard, warn
-from ._lines import AnyLine, PlainPhase, open_line
+from ._lines import AnyLine, PlainPhase, drop_line, open_line
 from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
 from ._threads import new_thread, start_thread
 from ._values import as_text
@@ -36,6 +36,7 @@ _BATCH: Final = 512
 _OPEN_AFTER_NS: Final = 1_000_000_000
 #: Of the record file, when the first is taken. One will do, unless the file system is at fault.
 _MORE_NAMES: Final = 20
+_AFTER_END: Final = "after the end"
 
 
 class _Request(NamedTuple):
@@ -96,16 +97,29 @@ class Writer:
         start_thread(self._thread)
 
     def flush(self, timeout_s: float) -> bool:
-        """Have all that is queued written; whether that was done in time."""
+        """Have all that is queued written; whether that was done in time.
+
+        In the thread itself, where a logging handler or a ``__del__`` of the program's may call,
+        it returns at once.
+        """
         return self._ask(None, timeout_s)
 
     def close(self, reason: str, timeout_s: float) -> bool:
-        """The same for the last time, with an `End` line; then the file is closed."""
-        return self._ask(reason, timeout_s)
+        """The same for the last time, with an `End` line; then the file is closed.
+
+        What is queued later, or was not written in time, is dropped and counted.
+        """
+        done = self._ask(reason, timeout_s)
+        if not self._in_thread():  # else it is the thread's next work
+            self.queue.close(_AFTER_END)
+        return done
 
     def abandon(self) -> None:
         """In a forked child: the file is the parent's, the thread is not here."""
         self._file.close()
+
+    def _in_thread(self) -> bool:
+        return self._thread.ident == threading.get_ident()
 
     def _wake(self) -> None:
         self._requests.put(_Request(None, None))
@@ -114,6 +128,8 @@ class Writer:
         # An event of its own for each request: nobody else can hold its lock.
         done = threading.Event()
         self._requests.put(_Request(done, end_reason))
+        if self._in_thread():
+            return False
         deadline = time.monotonic() + timeout_s
         while self._thread.is_alive() and time.monotonic() < deadline:
             if done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
@@ -127,6 +143,8 @@ class Writer:
         if self._guard.disabled("writer"):
             self.queue.close("writer failed")
             self._failed()
+        else:
+            self.queue.close(_AFTER_END)
 
     def _serve(self) -> bool:
         """Wait for a request or the period's end, then flush; whether it was the last."""
@@ -152,12 +170,12 @@ class Writer:
             self._add(opens)
             while waiting > 0:
                 items = self.queue.take(min(waiting, self._batch))
-                waiting -= len(items)
+                waiting = waiting - len(items) if items else 0  # closed meanwhile: it is late
                 self._add(self._convert(items))
                 if self._bytes >= self._settings.flush_bytes:
                     self._write()
             self._converter.count_muted()
-            self._add(self._drops.take())
+            self._add([drop_line(drop) for drop in self._drops.take()])
             self._add([schema.Clock(**read_pair()._asdict())])
             self._write()
         if end_reason is not None and self._file.is_open:

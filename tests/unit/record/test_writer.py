@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 import weakref
@@ -191,3 +193,52 @@ def test_a_phase_that_outlives_the_recording_does_no_harm(tmp_path: Path) -> Non
     assert {line.name for line in got.all(schema.Open)} == {"outer", "span"}
     assert not got.phases
     assert got.end.counts["open"] == 2
+
+
+@pytest.mark.parametrize("call", ["flush", "stop"])
+def test_in_the_writer_thread_nobody_waits_for_it(tmp_path: Path, call: str) -> None:
+    """As in a logging handler, or in the `__del__` of what was recorded."""
+    called_in: list[str] = []
+
+    class Told(logging.Handler):
+        def emit(self, _record: logging.LogRecord) -> None:
+            called_in.append(threading.current_thread().name)
+            getattr(timeline, call)()
+
+    handler = Told()
+    logger = logging.getLogger("slime_profiler_plugin")
+    logger.addHandler(handler)
+    try:
+        start(tmp_path)
+        with timeline.phase("first"):
+            pass
+        with pytest.MonkeyPatch.context() as patch:
+            real, failures = os.write, [OSError(errno.EIO, "bad disk")]
+
+            def write(fd: int, data: bytes) -> int:
+                if failures:
+                    raise failures.pop()
+                return real(fd, data)
+
+            patch.setattr(os, "write", write)
+            timeline.flush()
+            if call == "stop":
+                wait_for_the_writer()
+        with timeline.phase("second"):
+            pass
+        timeline.stop()
+    finally:
+        logger.removeHandler(handler)
+    assert called_in == ["slime_profiler_writer"]
+    got = read_recording(tmp_path)
+    got.check_counts()
+    assert [p.name for p in got.phases] == (["second"] if call == "flush" else [])
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [
+        ("phase", "write failed: bad disk", {"first": 1})
+    ]
+
+
+def wait_for_the_writer() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "slime_profiler_writer":
+            thread.join(60)
