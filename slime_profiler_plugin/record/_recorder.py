@@ -84,7 +84,7 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
-        self._sigterm = SigtermFlush(flush=self.flush, end=self._terminate)
+        self._sigterm = SigtermFlush(self.flush, end=self._terminate, end_outside=self._end_outside)
         if outputs.records:
             self._writer.start()
         else:
@@ -175,6 +175,13 @@ class Recorder:
         if self._windows is not None:
             self._guard.call("windows", self._windows.abandon, "SIGTERM")
         self._end("SIGTERM")
+
+    def _end_outside(self) -> None:
+        """SIGTERM while the main thread is inside C code, perhaps the device's: leave that alone."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.abandon, "SIGTERM")
+        with self._guard("close"):
+            self._writer.close("SIGTERM", CLOSE_TIMEOUT_S)
 
     def _end(self, reason: str) -> None:
         """May interrupt itself, by SIGTERM: each step may be done twice."""
