@@ -40,10 +40,16 @@ _next_task: Final = itertools.count(1).__next__
 _task_numbers: Final[weakref.WeakKeyDictionary[asyncio.Task[Any], int]] = weakref.WeakKeyDictionary()
 
 
+#: Phases inside each other that a walk through them sees.
+MOST_NESTED: Final = 10_000
+
+
 class Node(Protocol):
     """What can be a parent."""
 
     id: int
+    #: 0 once it has ended.
+    start_ns: int
     #: The node that was innermost when this one began, in the same chain.
     before: Node | None
 
@@ -57,11 +63,13 @@ ROLLOUT: Final[ContextVar[schema.Rollout | Unset]] = ContextVar("slime_profiler_
 class ThreadState:
     """One thread: its native id, and its innermost phase begun outside event loops."""
 
-    __slots__ = ("__weakref__", "current", "tid")
+    __slots__ = ("__weakref__", "current", "entries", "tid")
 
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
         self.current: Node | None = None
+        #: Entries of phases that threads share, with the phase that each stands for.
+        self.entries: list[tuple[Any, Any]] = []
 
 
 def task_number() -> int | None:
@@ -79,8 +87,10 @@ def task_number() -> int | None:
 
 
 def chain(innermost: Node | None) -> Iterator[Node]:
-    """`innermost` and all it stands inside."""
-    while innermost is not None:
+    """`innermost` and all it stands inside, `MOST_NESTED` at most: whatever befalls it, a walk ends."""
+    for _ in range(MOST_NESTED):
+        if innermost is None:
+            return
         yield innermost
         innermost = innermost.before
 

@@ -17,7 +17,7 @@ from slime_profiler_plugin.schema import Device
 
 from ._device_layer import NO_DEVICE, DeviceLayer, DeviceStream, find_layer
 from ._device_marks import DeviceMarks, Mark
-from ._guard import FAILURE
+from ._guard import FAILURE, is_theirs
 
 PART: Final = "device_events"
 #: Events per device that may be on their way: two for each bracket.
@@ -195,6 +195,8 @@ class DeviceBrackets:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        if is_theirs(error):
+            raise error
         self._off = True
         self._part.guard.failed(PART, error)
         self._give_up("brackets failed")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ._guard import FAILURE, Guard
+from ._guard import FAILURE, RAISED, Guard, is_theirs
 from ._record_function import RecordFunction, loaded_torch
 
 if TYPE_CHECKING:
@@ -86,6 +86,17 @@ class Outputs:
         theirs: a phase inside a task has a free-standing range and no record_function.
         """
         opened = Opened(self)
+        try:
+            if isinstance(phase.name, str):
+                self._open_named(opened, phase)
+            self._open(opened, phase)
+        except RAISED:  # the program's: there will be no end to close it at
+            opened.close(phase)
+            raise
+        return opened
+
+    def _open_named(self, opened: Opened, phase: Phase) -> None:
+        """What bears the phase's name; one that is no text, or cannot be UTF-8, has none of these."""
         if self.nvtx is not None:
             try:
                 if phase.task is None:
@@ -93,29 +104,36 @@ class Outputs:
                     opened.pushed = True
                 else:
                     opened.range = self.nvtx.start(self.nvtx.attributes[phase.name])
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("nvtx", error)
         if self.record_function is not None and phase.task is None and phase.name != _EXPORT:
             try:
                 if self.record_function.active():
                     opened.annotation = self.record_function.enter(phase.name)
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("record_function", error)
-        if self.brackets is not None and phase.name == _SLEEP:
+
+    def _open(self, opened: Opened, phase: Phase) -> None:
+        if self.brackets is not None and isinstance(phase.name, str) and phase.name == _SLEEP:
             try:
                 self.brackets.suspend()
             except FAILURE as error:
                 self.failed("device_events", error)
         else:
             self._start_bracket(opened)
-        return opened
 
     def open_span(self, span: OpenSpan) -> Opened:
         """The same for a span, which nests in nothing."""
         opened = Opened(self)
-        if self.nvtx is not None:
+        if self.nvtx is not None and isinstance(span.name, str):
             try:
                 opened.range = self.nvtx.start(self.nvtx.attributes[span.name])
+            except UnicodeError:
+                pass
             except FAILURE as error:
                 self.failed("nvtx", error)
         self._start_bracket(opened)
@@ -141,7 +159,9 @@ class Outputs:
         self.brackets = self.record_function = self.nvtx = self.windows = None
 
     def failed(self, part: str, error: BaseException) -> None:
-        """`part` raised: it is out of use from now on."""
+        """`part` raised: it is out of use from now on. What is the program's own is raised again."""
+        if is_theirs(error):
+            raise error
         if part == "nvtx":
             self.nvtx = None
         elif part == "record_function":
@@ -202,16 +222,26 @@ class Opened:
         self.bracket: Any | None = None
 
     def close(self, phase: Phase | OpenSpan) -> bool:
-        """Close it all. False: what it was opened for ends too."""
+        """Close it all. False: what it was opened for ends too. A second time does nothing."""
+        try:
+            self._close(phase)
+        except RAISED:  # the program's: the rest is closed before it goes on
+            self._close(phase)
+            raise
+        return False
+
+    def _close(self, phase: Phase | OpenSpan) -> None:
         outputs = self._outputs
-        if self.bracket is not None and outputs.brackets is not None:
+        bracket, self.bracket = self.bracket, None
+        if bracket is not None and outputs.brackets is not None:
             try:
-                outputs.brackets.finish(self.bracket, phase.id)
+                outputs.brackets.finish(bracket, phase.id)
             except FAILURE as error:
                 outputs.failed("device_events", error)
-        if self.annotation is not None and outputs.record_function is not None:
+        annotation, self.annotation = self.annotation, None
+        if annotation is not None and outputs.record_function is not None:
             try:
-                outputs.record_function.exit(self.annotation)
+                outputs.record_function.exit(annotation)
             except FAILURE as error:
                 outputs.failed("record_function", error)
         windows = outputs.windows
@@ -220,15 +250,16 @@ class Opened:
                 windows.check()
             except FAILURE as error:
                 outputs.failed("windows", error)
+        pushed, self.pushed = self.pushed, False
+        span, self.range = self.range, None
         if outputs.nvtx is not None:
             try:
-                if self.pushed:
+                if pushed:
                     outputs.nvtx.pop()
-                elif self.range is not None:
-                    outputs.nvtx.end(self.range)
+                elif span is not None:
+                    outputs.nvtx.end(span)
             except FAILURE as error:
                 outputs.failed("nvtx", error)
-        return False
 
 
 def _yes() -> bool:

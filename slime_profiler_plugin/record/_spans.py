@@ -8,7 +8,8 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 from ._context import PARENT, Node, next_id, take_out
-from ._guard import FAILURE
+from ._fields import plain
+from ._guard import FAILURE, RAISED, is_theirs
 
 if TYPE_CHECKING:
     from ._hot import HotPath
@@ -26,6 +27,7 @@ class OpenSpan:
         "_ends",
         "_hot",
         "_opened",
+        "_recorded",
         "fields",
         "id",
         "name",
@@ -40,13 +42,16 @@ class OpenSpan:
         self._hot = hot
         self._ends = itertools.count()  # atomic: of two threads that end it one is the first
         self._opened: Opened | None = None
+        self._recorded = False
         self.name = name
-        self.fields = fields
+        self.fields = plain(fields)
         self.id = next_id()
         try:
             self.state, self.task, self.parent = hot.place()
             self.rollout = hot.current_rollout()
         except FAILURE as error:
+            if is_theirs(error):
+                raise
             hot.guard.failed("phase", error)
         try:
             if hot.outputs.busy():
@@ -64,8 +69,20 @@ class OpenSpan:
             return
         hot = self._hot
         try:
-            if self._opened is not None:
-                self._opened.close(self)
+            self._finish(end, fields)
+        except RAISED as error:
+            if is_theirs(error):
+                self._finish(end, fields)
+                raise
+            hot.guard.failed("phase", error)
+
+    def _finish(self, end_ns: int, fields: dict[str, object]) -> None:
+        """A second time, what the first has left undone."""
+        hot = self._hot
+        if self._opened is not None:
+            self._opened.close(self)
+        if not self._recorded:
+            self._recorded = True
             hot.queue.put(
                 (
                     self.name,
@@ -73,16 +90,14 @@ class OpenSpan:
                     self.parent,
                     self.rollout,
                     self.start_ns,
-                    end,
+                    end_ns,
                     self.state.tid,
                     self.task,
-                    {**self.fields, **fields} or None,
+                    {**self.fields, **plain(fields)} or None,
                     None,
                 )
             )
-            hot.open.pop(self.id, None)
-        except FAILURE as error:
-            hot.guard.failed("phase", error)
+        hot.open.pop(self.id, None)
 
     def inside(self) -> Inside:
         """Context manager: what this thread or task records within has the span as parent."""
@@ -92,10 +107,11 @@ class OpenSpan:
 class Inside:
     """A span as the parent of what is recorded here and now."""
 
-    __slots__ = ("_in_loop", "_state", "before", "id")
+    __slots__ = ("_in_loop", "_state", "before", "id", "start_ns")
 
     def __init__(self, span_id: int, hot: HotPath) -> None:
         self.id = span_id
+        self.start_ns = 1  # the span may end within
         self.before: Node | None = None
         self._state = hot.thread_state()
         self._in_loop = running_loop() is not None

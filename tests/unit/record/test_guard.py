@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,55 @@ def test_descriptions_are_one_short_line() -> None:
     assert describe(ValueError("a\n b")) == "ValueError: a b"
     assert describe(KeyError()) == "KeyError"
     assert len(describe(ValueError("x" * 10_000))) == 500
+    assert describe(OSError(2, "No such file", "a")) == "FileNotFoundError: [Errno 2] No such file: 'a'"
+    assert describe(KeyError("step")) == "KeyError: step"
+    assert describe(ValueError(7, None, True, 0.5)) == "ValueError: (7, None, True, 0.5)"
+
+
+class Printed(list[int]):
+    """A large value that must not be printed."""
+
+    def __str__(self) -> str:
+        raise AssertionError("printed")
+
+    __repr__ = __str__
+
+
+class WithTextError(Exception):
+    def __str__(self) -> str:
+        raise AssertionError("called")
+
+
+class WithArgumentsError(Exception):
+    @property
+    def args(self) -> Any:
+        raise AssertionError("called")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("bad", Printed()), "ValueError"),
+        (ValueError(Printed()), "ValueError"),
+        (ValueError(10**5000), "ValueError"),
+        (ValueError(*range(100)), "ValueError"),
+        (WithTextError("reward", 3), "WithTextError: reward, 3"),
+        (WithTextError(Printed()), "WithTextError"),
+        (WithArgumentsError("reward"), "WithArgumentsError: reward"),
+    ],
+)
+def test_nothing_of_the_program_s_is_printed_for_a_description(error: Exception, text: str) -> None:
+    assert describe(error) == text
+
+
+def test_only_parts_that_end_are_said_to_be_off(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard(Drops())
+    guard.failed("nvtx", ValueError("no"))
+    guard.failed("phase", ValueError("no"))
+    with guard("flush"):
+        raise ValueError("no")
+    assert [record.getMessage() for record in caplog.records] == [
+        "slime_profiler_plugin: nvtx is off from now on: ValueError: no",
+        "slime_profiler_plugin: phase failed: ValueError: no",
+        "slime_profiler_plugin: flush failed: ValueError: no",
+    ]

@@ -336,3 +336,49 @@ def test_record_function_that_raises_is_off_from_then_on(
     assert [p.name for p in got.phases] == ["a", "b", "c"]
     assert len(caplog.records) == 1
     assert [(d.what, d.count) for d in got.drops] == [("record_function", 1)]
+
+
+class RecordFunctionOfTexts:
+    """As torch's: a name that is no text is a `TypeError`, one that is no UTF-8 a `UnicodeError`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def active(self) -> bool:
+        return True
+
+    def enter(self, name: object) -> str:
+        if not isinstance(name, str):
+            raise TypeError("a str is needed")
+        name.encode()
+        self.calls.append(name)
+        return name
+
+    def exit(self, name: str) -> None:
+        self.calls.append(f"/{name}")
+
+
+@pytest.mark.parametrize("odd", [7, None, "\udcff"])
+def test_a_name_that_is_no_text_leaves_the_outputs_of_others_alone(
+    tmp_path: Path,
+    domain: Domain,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    odd: Any,
+) -> None:
+    annotations = RecordFunctionOfTexts()
+    start(tmp_path, nvtx=True)
+    outputs = timeline._recorder._outputs  # type: ignore[union-attr]
+    monkeypatch.setattr(outputs, "record_function", annotations)
+    with timeline.phase(odd):
+        pass
+    with timeline.phase("forward"):
+        pass
+    timeline.begin(odd).end()
+    got = stop(tmp_path)
+    assert annotations.calls == ["forward", "/forward"]
+    if not isinstance(odd, str):
+        assert domain.calls == [("push", "<forward>"), ("pop",)]
+    assert len(got.phases) == 3
+    assert not got.drops
+    assert not caplog.records
