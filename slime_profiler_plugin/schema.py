@@ -175,8 +175,9 @@ class Clock(_Line, tag="clock", kw_only=True):
 class Drop(_Line, tag="drop", kw_only=True):
     """What was lost or given up since the last `Drop` of the same `what` and `reason`.
 
-    `what`: ``phase``, ``open``, ``mark``, ``device``, ``trace``, or the name of a part of the recorder
-    that failed and was disabled. `names` counts phases by name where known.
+    `what`: ``phase``, ``open``, ``mark``, ``device``, ``trace``, ``attrs`` (of a line that is there),
+    or the name of a part of the recorder that failed and was disabled. `names` counts phases by name
+    where known.
     """
 
     at_ns: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Final
 
 import msgspec
@@ -56,9 +57,16 @@ def check_place(told: Mapping[str, Any]) -> Place:
 
 def _convert(key: str, value: Any, kind: Any) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(_plain(value), kind)
     except msgspec.ValidationError:
         raise IdentityError(f"{key}: {value!r} is not allowed; allowed: {_ALLOWED[key]}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers of other libraries, such as NumPy's, as Python's own."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def find_place(here: Surroundings, told: Mapping[str, Any]) -> tuple[Place, frozenset[str]]:

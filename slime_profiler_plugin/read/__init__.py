@@ -3,9 +3,10 @@
 from ._files import Damage, ReadError, VanishedError
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords
+from .folders import FolderOfRunsError, find_runs, is_run_folder, read_run
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
-from .run import FolderOfRunsError, RoleRanks, Run, TraceWindow, find_runs, is_run_folder, read_run
+from .run import RoleRanks, Run, TraceWindow
 
 __all__ = [
     "DESCRIPTIONS",

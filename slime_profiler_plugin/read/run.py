@@ -1,40 +1,19 @@
-"""One run, from one or several copies of its folder."""
+"""One run as it was read: its processes, its windows, and what was wrong."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-
-from slime_profiler_plugin import layout, schema
 from slime_profiler_plugin.schema import INITIAL
 
-from ._files import Damage, ReadError, VanishedError, pick_longest
-from ._process import ProcessRecords, scan_process
-from .kineto import TraceHeader, TraceRefusedError, read_header
-from .records import LinesRefusedError, Segment, read_process_line
+from ._files import Damage, ReadError
+from ._process import ProcessRecords
+from .kineto import TraceHeader
 
 #: A larger world is a damaged number, and not worth a list of who is missing.
 _MOST_RANKS: Final = 1_000_000
-#: More segments than the budget of a process allows for: likewise.
-_MOST_SEGMENTS: Final = 1000
-#: An export that was cut off before its file got its name.
-_UNFINISHED: Final = ".tmp"
-_STEM: Final = re.compile(r"(?P<stem>.+\.pt\.trace\.json)(\.gz)?(\.tmp)?")
-
-
-class FolderOfRunsError(ReadError):
-    """The folder holds runs and is none itself; `runs` lists their folders."""
-
-    def __init__(self, folder: Path, runs: list[Path]) -> None:
-        names = ", ".join(run.name for run in runs)
-        super().__init__(f"{folder} holds {len(runs)} runs, name one: {names}")
-        self.folder = folder
-        self.runs = runs
 
 
 class TraceWindow(NamedTuple):
@@ -119,188 +98,3 @@ class Run:
             if process.world_size is not None:
                 sizes[key] = max(sizes.get(key, 0), process.world_size)
         return [RoleRanks(*key, frozenset(ranks), sizes.get(key)) for key, ranks in sorted(seen.items())]
-
-
-def is_run_folder(folder: Path) -> bool:
-    """Whether `folder` looks like the folder of one run."""
-    paths = layout.RunPaths.at(folder)
-    if paths.run_file.is_file() or paths.records.is_dir() or paths.traces.is_dir():
-        return True
-    return folder.is_dir() and any(layout.ATTEMPT_FILE.fullmatch(entry.name) for entry in folder.iterdir())
-
-
-def find_runs(folder: Path) -> list[Path]:
-    """The run folders directly inside `folder`, by name."""
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and is_run_folder(entry))
-
-
-def read_run(folders: Sequence[Path | str]) -> Run:
-    """Read one run from copies of its folder, each of which may hold a part of it.
-
-    Of several copies of one file the longest counts, once. Raises `FolderOfRunsError` for a folder
-    that holds runs, `ReadError` for one that is none, or when the folders belong to different
-    runs, and `VanishedError` when a file got another name meanwhile.
-    """
-    unique = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
-    for folder in unique:
-        _check_run_folder(folder)
-    ids = {folder: _run_id(folder) for folder in unique}
-    if len(set(ids.values())) != 1:
-        told = ", ".join(f"{folder} is {run_id}" for folder, run_id in ids.items())
-        raise ReadError(f"the folders belong to different runs: {told}")
-    run = Run(ids[unique[0]], unique)
-    _read_processes(run)
-    _read_windows(run)
-    run.attempts = sorted({*_attempt_numbers(unique), *(p.process.attempt for p in run.processes)})
-    return run
-
-
-def _check_run_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        what = "a file, not the folder of a run" if folder.exists() else "no such folder"
-        raise ReadError(f"{folder}: {what}")
-    if is_run_folder(folder):
-        return
-    runs = find_runs(folder)
-    if runs:
-        raise FolderOfRunsError(folder, runs)
-    raise ReadError(f"{folder} is no run folder: it has no {layout.RUN_FILE}, records/ or traces/")
-
-
-def _run_id(folder: Path) -> str:
-    """What ``run.json`` says, else the first file that can be read, else the folder's name."""
-    paths = layout.RunPaths.at(folder)
-    try:
-        content: Any = msgspec.json.decode(paths.run_file.read_bytes())
-        told = content["run_id"]
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        told = None
-    if isinstance(told, str):
-        return told
-    sources = [*sorted(paths.records.glob("*/*.jsonl*")), *sorted(paths.traces.glob("*/*.pt.trace.json*"))]
-    return next(filter(None, map(_told_run_id, sources)), folder.name)
-
-
-def _told_run_id(path: Path) -> str | None:
-    """The run that a record file or a window says it belongs to."""
-    try:
-        if layout.TRACE_FILE.fullmatch(path.name):
-            told = read_header(path).identity.get("run_id")
-            return None if told is None else str(told)
-        process = read_process_line(path)
-    except (LinesRefusedError, TraceRefusedError, ReadError):
-        return None
-    return None if process is None else process.run_id
-
-
-def _attempt_numbers(folders: Iterable[Path]) -> set[int]:
-    names = (entry.name for folder in folders for entry in folder.iterdir())
-    return {int(match[1]) for name in names if (match := layout.ATTEMPT_FILE.fullmatch(name))}
-
-
-def _read_processes(run: Run) -> None:
-    files: dict[tuple[str, str], list[Path]] = defaultdict(list)
-    for folder in run.folders:
-        for path in sorted(layout.RunPaths.at(folder).records.glob("*/*")):
-            match = layout.RECORD_FILE.fullmatch(path.name)
-            if match and path.is_file():
-                files[path.parent.name, f"{match['pid']}-{match['start']}"].append(path)
-            else:
-                run.ignored.append(path)
-    for paths in files.values():
-        records = _read_process(run, paths)
-        if records is not None:
-            run.processes.append(records)
-    run.processes.sort(key=lambda r: (r.process.attempt, r.process.start_unix_ns, r.process.incarnation))
-
-
-def _read_process(run: Run, paths: list[Path]) -> ProcessRecords | None:
-    """The process that wrote `paths`, or ``None`` when it is refused, which the run's damage says."""
-    try:
-        segments, first = _order_segments(run, paths)
-        if first is None:
-            empty = all(path.stat().st_size == 0 for path in paths)
-            reason = "the file is empty" if empty else "no readable process line"
-            run.damage.append(Damage(str(paths[0]), "refused", reason))
-            return None
-        if first.run_id != run.run_id:
-            run.damage.append(Damage(str(paths[0]), "refused", f"belongs to run {first.run_id}"))
-            return None
-        records = scan_process(segments, first)
-    except VanishedError:
-        raise
-    except FileNotFoundError as error:
-        raise VanishedError(f"{error.filename}: {error.strerror}") from error
-    except (LinesRefusedError, ReadError) as error:
-        reason = str(error).removeprefix(f"{paths[0]}: ")
-        run.damage.append(Damage(str(paths[0]), "refused", reason))
-        return None
-    run.damage.extend(records.damage)
-    return records
-
-
-def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.Process | None]:
-    """One file per segment, oldest first, and the earliest process line."""
-    copies: dict[int | None, list[Path]] = defaultdict(list)
-    lines: dict[int | None, schema.Process] = {}
-    # Before anything is read: what takes the place of a file meanwhile is another one.
-    stats = {path: path.stat() for path in paths}
-    for path in paths:
-        process = read_process_line(path)
-        match = layout.RECORD_FILE.fullmatch(path.name)
-        number = None if process is None else process.segment
-        if match and match["segment"]:
-            number = int(match["segment"])
-        copies[number].append(path)
-        if process is not None:
-            lines.setdefault(number, process)
-    numbers = sorted(copies, key=lambda n: (n is None, n))
-    known = {n for n in numbers if n is not None}
-    for gap in sorted(set(range(min(max(known, default=0), _MOST_SEGMENTS))) - known):
-        run.damage.append(Damage(str(paths[0]), "missing", f"segment {gap} of this process"))
-    chosen = [copies[n][0] if len(copies[n]) == 1 else pick_longest(copies[n], run.damage) for n in numbers]
-    segments = [Segment(path, stats[path].st_size, stats[path].st_ino) for path in chosen]
-    first = next((lines[n] for n in numbers if n in lines), None)
-    return segments, first
-
-
-def _read_windows(run: Run) -> None:
-    files: dict[tuple[str, str], list[Path]] = defaultdict(list)
-    for folder in run.folders:
-        for path in sorted(layout.RunPaths.at(folder).traces.glob("*/*")):
-            match = _STEM.fullmatch(path.name)
-            known = layout.TRACE_FILE.fullmatch(path.name.removesuffix(_UNFINISHED))
-            if match and known and path.is_file() and layout.parse_rollout_name(path.parent.name) is not None:
-                files[path.parent.name, match["stem"]].append(path)
-            else:
-                run.ignored.append(path)
-    for (folder_name, _), paths in sorted(files.items()):
-        window = _read_window(run, folder_name, paths)
-        if window is not None:
-            run.windows.append(window)
-
-
-def _read_window(run: Run, folder_name: str, paths: list[Path]) -> TraceWindow | None:
-    finished = [path for path in paths if path.suffix != _UNFINISHED]
-    chosen = finished or paths
-    path = chosen[0] if len(chosen) == 1 else pick_longest(chosen, run.damage)
-    if not finished:
-        run.damage.append(Damage(str(path), "truncated", "the export of this window did not finish"))
-    match = layout.TRACE_FILE.fullmatch(path.name.removesuffix(_UNFINISHED))
-    assert match is not None, "only such names are collected"
-    try:
-        header = read_header(path)
-    except VanishedError:
-        raise
-    except (TraceRefusedError, ReadError) as error:
-        run.damage.append(Damage(str(path), "refused", str(error).removeprefix(f"{path}: ")))
-        return None
-    told = header.identity.get("run_id")
-    if told is not None and told != run.run_id:
-        run.damage.append(Damage(str(path), "refused", f"belongs to run {told}"))
-        return None
-    rank = header.identity.get("rank", None if match["rank"] == "x" else int(match["rank"]))
-    role = header.identity.get("role") or match["role"]
-    rollout = layout.parse_rollout_name(folder_name)
-    assert rollout is not None, "only such folders are collected"
-    return TraceWindow(path, rollout, role, rank, header)

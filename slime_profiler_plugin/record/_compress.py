@@ -11,6 +11,8 @@ from typing import Final
 
 from isal import isal_zlib
 
+from ._threads import new_thread, start_thread
+
 #: isal lets go of the interpreter lock while it works on a block; large blocks mean few
 #: fights over the lock. 264 MB cost 0.4 s of this thread, and the training thread no more
 #: than a few hand-overs of the lock per block.
@@ -40,18 +42,20 @@ class Compressor:
         with self._lock:
             self._waiting.append(path)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="slime_profiler_compress", daemon=True)
-                self._thread.start()
+                self._thread = new_thread(self._run, "slime_profiler_compress")
+                start_thread(self._thread)
 
     def close(self, timeout_s: float) -> bool:
         """Wait for what is waiting, `timeout_s` at most; then leave the rest uncompressed.
 
-        Returns whether everything was compressed.
+        Returns whether everything was compressed; at once when this is called in the thread itself.
         """
         with self._lock:
             thread = self._thread
         if thread is None:
             return True
+        if thread is threading.current_thread():
+            return False
         thread.join(timeout_s)
         if not thread.is_alive():
             return True

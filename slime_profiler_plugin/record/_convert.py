@@ -11,8 +11,9 @@ from slime_profiler_plugin.phases import find_definition
 from ._budget import Budget
 from ._drops import Drops
 from ._guard import FAILURE
-from ._lines import AnyLine, as_text, to_line
+from ._lines import AnyLine, to_line
 from ._queue import Item, RawRecord
+from ._values import as_text
 
 UNFIT: Final = "cannot be encoded"
 #: Phases of muted names whose brackets may still come.

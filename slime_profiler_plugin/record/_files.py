@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ._compress import compress_file
+from ._descriptors import Descriptor
 
 
 class TakenError(FileExistsError):
@@ -22,7 +23,7 @@ class SegmentedFile:
 
     def __init__(self, path_of: Callable[[int | None], Path]) -> None:
         self._path_of = path_of
-        self._fd: int | None = None
+        self._descriptor: Descriptor | None = None
         self._torn = False
         #: Number of the current segment.
         self.segment = 0
@@ -33,7 +34,7 @@ class SegmentedFile:
     @property
     def is_open(self) -> bool:
         """Whether there is a file to append to."""
-        return self._fd is not None
+        return self._descriptor is not None
 
     @property
     def total_bytes(self) -> int:
@@ -46,7 +47,7 @@ class SegmentedFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         try:
-            self._fd = os.open(path, flags, 0o644)
+            self._descriptor = Descriptor(os.open(path, flags, 0o644))
         except FileExistsError as error:
             raise TakenError(error.errno, error.strerror, str(path)) from error
         if self.segment == 0 and self._has_rotated():
@@ -63,29 +64,40 @@ class SegmentedFile:
 
     def append(self, data: bytes) -> tuple[int, OSError | None]:
         """Append whole lines; returns how many of them were kept, and what stopped the rest."""
-        assert self._fd is not None
+        try:
+            fd = self._fd()
+        except OSError as error:
+            return 0, error
         prefix = b"\n" if self._torn else b""
         view = memoryview(prefix + data)
         written = 0
         try:
             while written < len(view):
-                written += os.write(self._fd, view[written:])
+                written += os.write(fd, view[written:])
         except OSError as error:
             kept = bytes(view[:written]).rfind(b"\n") + 1
             lines = bytes(view[len(prefix) : kept]).count(b"\n")
-            if not self._cut(kept, written) and kept < written and view[written] == ord("\n"):
+            if not self._cut(fd, kept, written) and kept < written and view[written] == ord("\n"):
                 lines += 1  # only its end is missing, and that will be written
             return lines, error
         self.size += written
         self._torn = False
         return data.count(b"\n"), None
 
-    def _cut(self, kept: int, written: int) -> bool:
+    def _fd(self) -> int:
+        """Looked up before each use. Raises `OSError` when it is not our file's, and that is gone."""
+        assert self._descriptor is not None
+        if not self._descriptor.ours:
+            path = self._path_of(None)
+            if not self._descriptor.reopen(path, os.O_WRONLY | os.O_APPEND):
+                raise OSError(errno.ESTALE, "it was closed, and another file has its name", str(path))
+        return self._descriptor.fd
+
+    def _cut(self, fd: int, kept: int, written: int) -> bool:
         """After a failed write: back to the last whole line. Whether the file ends with one."""
-        assert self._fd is not None
         try:
             if kept < written:
-                os.ftruncate(self._fd, self.size + kept)
+                os.ftruncate(fd, self.size + kept)
         except OSError:  # then the torn line is ended before the next one
             self.size += written
             self._torn = True
@@ -96,14 +108,14 @@ class SegmentedFile:
 
     def sync(self) -> None:
         """fsync; raises `OSError`."""
-        if self._fd is not None:
-            os.fsync(self._fd)
+        if self._descriptor is not None:
+            os.fsync(self._fd())
 
     def close(self) -> None:
         """Close without syncing. Also right in a forked child, whose descriptor is its own."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._descriptor is not None:
+            self._descriptor.close()
+            self._descriptor = None
 
     def rotate(self) -> None:
         """Set the current segment aside, compress it, and be without a file until `open`.

@@ -1,28 +1,27 @@
 """From what the hot path queued to lines that every reader can decode.
 
 Fields come from the program and may be anything. A column takes a value of its own type and
-no other; what does not fit goes to ``attrs``, and there, what JSON cannot say becomes the name
-of its type. Values are never printed or converted by their own methods: `repr` or `int` of a
-device tensor would synchronise the device from the writer thread.
+no other; what does not fit goes to ``attrs``, as `Values` can say it.
 """
 
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from slime_profiler_plugin import schema
 
+from ._guard import FAILURE
 from ._queue import RawRecord, Record
+from ._values import Values, as_text, clean
 
 _INTEGERS: Final = frozenset({"step", "bytes", "tensors", "bucket", "sync"})
 _TEXTS: Final = frozenset({"transport", "source", "weight_version", "error"})
 _EITHER: Final = frozenset({"engine"})
 _COLUMNS: Final = _INTEGERS | _TEXTS | _EITHER
-_DEPTH: Final = 4
-_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class PlainPhase(msgspec.Struct, tag_field="kind", tag="phase", omit_defaults=True, gc=False):
@@ -56,7 +55,7 @@ def phase_or_mark(record: Record) -> schema.Phase | schema.Mark:
     """The same with all fields."""
     columns = _columns(record.fields) if record.fields else {}
     if record.error is not None:
-        columns["error"] = _text(record.error)
+        columns["error"] = clean(record.error)
     if record.id is None:
         return schema.Mark(
             name=as_text(record.name),
@@ -96,6 +95,16 @@ def open_line(record: Record, seen_ns: int) -> schema.Open:
     )
 
 
+def drop_line(drop: schema.Drop) -> schema.Drop:
+    """The line of `drop`, whose texts may come from the program."""
+    names: Counter[str] = Counter()
+    for name, count in drop.names.items():
+        names[as_text(name)] += count
+    return schema.Drop(
+        at_ns=drop.at_ns, what=clean(drop.what), reason=clean(drop.reason), count=drop.count, names=names
+    )
+
+
 def check_rollout(value: object) -> schema.Rollout:
     """`value` as a rollout id. Raises `ValueError` for what is none."""
     if value is None:
@@ -109,8 +118,8 @@ def check_rollout(value: object) -> schema.Rollout:
 
 def _columns(fields: dict[str, object]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    attrs: dict[str, Any] = {}
-    for key, value in fields.items():
+    rest: list[tuple[str, object]] = []
+    for key, value in list(fields.items()):  # in one step: a span that ends meanwhile adds to them
         if key in _COLUMNS:
             if value is None:
                 continue
@@ -118,47 +127,19 @@ def _columns(fields: dict[str, object]) -> dict[str, Any]:
             if fitting is not None:
                 columns[key] = fitting
                 continue
-        attrs[_text(key)] = _json(value, _DEPTH)
-    if attrs:
-        columns["attrs"] = attrs
+        rest.append((key, value))
+    if rest:
+        columns["attrs"] = Values().attrs(rest)
     return columns
 
 
 def _fitting(key: str, value: object) -> int | str | None:
-    if key not in _TEXTS and isinstance(value, numbers.Integral):
-        number = int(value)
-        return number if -(2**63) <= number < 2**63 else None
-    if key not in _INTEGERS and isinstance(value, str):
-        return _text(value)
+    try:
+        if key not in _TEXTS and isinstance(value, numbers.Integral):
+            number = int(value)
+            return number if -(2**63) <= number < 2**63 else None
+        if key not in _INTEGERS and isinstance(value, str):
+            return clean(value)
+    except FAILURE:  # what cannot even be asked for its type goes to attrs, by name of it
+        return None
     return None
-
-
-def _json(value: object, depth: int) -> Any:
-    if type(value) in _PLAIN:
-        if isinstance(value, str):
-            return _text(value)
-        too_big = isinstance(value, int) and not -(2**63) <= value < 2**64
-        return str(value) if too_big else value
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, numbers.Integral):
-        return _json(int(value), depth)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if depth and isinstance(value, dict):
-        return {as_text(key): _json(item, depth - 1) for key, item in value.items()}
-    if depth and isinstance(value, (list, tuple)):
-        return [_json(item, depth - 1) for item in value]
-    return f"<{type(value).__qualname__}>"
-
-
-def as_text(name: object) -> str:
-    """The name of a phase or mark, whatever the program gave, as JSON can say it."""
-    return _text(name) if isinstance(name, str) else str(_json(name, 0))
-
-
-def _text(text: str) -> str:
-    """`text` as UTF-8 can say it: a lone surrogate, as in file names, becomes ``?``."""
-    if text.isascii():
-        return str(text)
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
@@ -11,6 +12,7 @@ import msgspec
 from slime_profiler_plugin import schema
 
 from ._drops import Drops
+from ._values import as_text
 
 
 class Record(NamedTuple):
@@ -52,6 +54,7 @@ _NAMED: Final = frozenset({"phase", "open", "mark"})
 #: About the bytes of one encoded phase without fields: to tell from the number of records
 #: when a full write has gathered.
 TYPICAL_LINE_BYTES: Final = 180
+_AT_ONCE: Final = 1_000
 
 
 class RecordQueue:
@@ -98,14 +101,17 @@ class RecordQueue:
         """Up to `most` of the oldest."""
         self.limit = min(self._full_write, self.capacity)
         pop = self.items.popleft
-        return [pop() for _ in range(min(most, len(self.items)))]
+        taken: list[Item] = []
+        with contextlib.suppress(IndexError):  # no more; another thread may be closing the queue
+            taken.extend(pop() for _ in range(most))  # what came before stays
+        return taken
 
     def close(self, reason: str) -> None:
         """Nobody comes for the items any more: drop and count them, take no others."""
         self.capacity = self.limit = 0
         lost: Counter[tuple[str, str]] = Counter()
-        while self.items:
-            lost[kind_and_name(self.items.popleft())] += 1
+        while waiting := self.take(_AT_ONCE):
+            lost.update(map(kind_and_name, waiting))
         for (what, name), count in lost.items():
             self._drops.add(what, reason, count, {name: count} if name else None)
 
@@ -124,5 +130,5 @@ def line_kind_and_name(line: msgspec.Struct) -> tuple[str, str]:
 def kind_and_name(item: Item) -> tuple[str, str]:
     """What a `Drop` line says of it; the name is empty for what is no phase or mark."""
     if isinstance(item, tuple):
-        return ("mark" if item[1] is None else "phase"), str(item[0])
+        return ("mark" if item[1] is None else "phase"), as_text(item[0])
     return line_kind_and_name(item)

@@ -29,6 +29,7 @@ from ._part import PartContext
 from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._values import as_text
 from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
 
@@ -83,7 +84,7 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
-        self._sigterm = SigtermFlush(flush=self.flush, end=self._terminate)
+        self._sigterm = SigtermFlush(self.flush, end=self._terminate, end_outside=self._end_outside)
         if outputs.records:
             self._writer.start()
         else:
@@ -175,6 +176,13 @@ class Recorder:
             self._guard.call("windows", self._windows.abandon, "SIGTERM")
         self._end("SIGTERM")
 
+    def _end_outside(self) -> None:
+        """SIGTERM while the main thread is inside C code, perhaps the device's: leave that alone."""
+        if self._windows is not None:
+            self._guard.call("windows", self._windows.abandon, "SIGTERM")
+        with self._guard("close"):
+            self._writer.close("SIGTERM", CLOSE_TIMEOUT_S)
+
     def _end(self, reason: str) -> None:
         """May interrupt itself, by SIGTERM: each step may be done twice."""
         with self._guard("close"):
@@ -182,7 +190,6 @@ class Recorder:
             _recording.discard(self)
             self._outputs.close()
             self._writer.close(reason, CLOSE_TIMEOUT_S)
-            self._writer.queue.close("after the end")
 
     def _make_brackets(self, _torch: object) -> DeviceBrackets | None:
         return open_brackets(self._part, self._writer.queue.put)
@@ -281,7 +288,7 @@ def _thread_name(tid: int) -> str:
     ident = threading.get_ident()
     for thread in threading.enumerate():
         if thread.ident == ident:
-            return thread.name
+            return as_text(thread.name)
     try:
         return Path(f"/proc/self/task/{tid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

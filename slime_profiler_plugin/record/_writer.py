@@ -26,14 +26,17 @@ from ._convert import UNFIT, Converter
 from ._drops import Drops
 from ._files import SegmentedFile, TakenError
 from ._guard import FAILURE, Guard, warn
-from ._lines import AnyLine, PlainPhase, open_line
+from ._lines import AnyLine, PlainPhase, drop_line, open_line
 from ._queue import TYPICAL_LINE_BYTES, Item, Record, RecordQueue, line_kind_and_name
+from ._threads import new_thread, start_thread
+from ._values import as_text
 
 #: Lines encoded in one step, all of it under the interpreter lock: about 0.2 ms.
 _BATCH: Final = 512
 _OPEN_AFTER_NS: Final = 1_000_000_000
 #: Of the record file, when the first is taken. One will do, unless the file system is at fault.
 _MORE_NAMES: Final = 20
+_AFTER_END: Final = "after the end"
 
 
 class _Request(NamedTuple):
@@ -85,25 +88,38 @@ class Writer:
         self._lines: list[AnyLine] = []
         self._chunks: list[bytes] = []
         self._bytes = 0
-        self._thread = threading.Thread(target=self._run, name="slime_profiler_writer", daemon=True)
+        self._thread = new_thread(self._run, "slime_profiler_writer")
         #: CPU time of the thread at its last flush, in ns.
         self.cpu_ns = 0
 
     def start(self) -> None:
         """Start the thread. Raises `RuntimeError` when there can be no more threads."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def flush(self, timeout_s: float) -> bool:
-        """Have all that is queued written; whether that was done in time."""
+        """Have all that is queued written; whether that was done in time.
+
+        In the thread itself, where a logging handler or a ``__del__`` of the program's may call,
+        it returns at once.
+        """
         return self._ask(None, timeout_s)
 
     def close(self, reason: str, timeout_s: float) -> bool:
-        """The same for the last time, with an `End` line; then the file is closed."""
-        return self._ask(reason, timeout_s)
+        """The same for the last time, with an `End` line; then the file is closed.
+
+        What is queued later, or was not written in time, is dropped and counted.
+        """
+        done = self._ask(reason, timeout_s)
+        if not self._in_thread():  # else it is the thread's next work
+            self.queue.close(_AFTER_END)
+        return done
 
     def abandon(self) -> None:
         """In a forked child: the file is the parent's, the thread is not here."""
         self._file.close()
+
+    def _in_thread(self) -> bool:
+        return self._thread.ident == threading.get_ident()
 
     def _wake(self) -> None:
         self._requests.put(_Request(None, None))
@@ -112,6 +128,8 @@ class Writer:
         # An event of its own for each request: nobody else can hold its lock.
         done = threading.Event()
         self._requests.put(_Request(done, end_reason))
+        if self._in_thread():
+            return False
         deadline = time.monotonic() + timeout_s
         while self._thread.is_alive() and time.monotonic() < deadline:
             if done.wait(min(0.2, max(0.0, deadline - time.monotonic()))):
@@ -125,6 +143,8 @@ class Writer:
         if self._guard.disabled("writer"):
             self.queue.close("writer failed")
             self._failed()
+        else:
+            self.queue.close(_AFTER_END)
 
     def _serve(self) -> bool:
         """Wait for a request or the period's end, then flush; whether it was the last."""
@@ -150,12 +170,12 @@ class Writer:
             self._add(opens)
             while waiting > 0:
                 items = self.queue.take(min(waiting, self._batch))
-                waiting -= len(items)
+                waiting = waiting - len(items) if items else 0  # closed meanwhile: it is late
                 self._add(self._convert(items))
                 if self._bytes >= self._settings.flush_bytes:
                     self._write()
             self._converter.count_muted()
-            self._add(self._drops.take())
+            self._add([drop_line(drop) for drop in self._drops.take()])
             self._add([schema.Clock(**read_pair()._asdict())])
             self._write()
         if end_reason is not None and self._file.is_open:
@@ -179,7 +199,14 @@ class Writer:
             if phase_id not in self._opens_written and (everything or now - record.start_ns >= _OPEN_AFTER_NS)
         }
         self._opens_written |= new.keys()
-        return [open_line(record, now) for record in new.values()]
+        return [self._open_line(record, now) for record in new.values()]
+
+    def _open_line(self, record: Record, now: int) -> schema.Line:
+        try:
+            return open_line(record, now)
+        except FAILURE:
+            self._drops.add("attrs", UNFIT, 1, {as_text(record.name): 1})
+            return open_line(record._replace(fields=None), now)
 
     def _convert(self, items: list[Item]) -> list[AnyLine]:
         for item in items:
@@ -227,7 +254,10 @@ class Writer:
             self._open(more_names - 1)
 
     def _add(self, lines: Sequence[AnyLine]) -> None:
-        """Encode, for the next `_write`. A line that cannot be encoded is dropped and counted."""
+        """Encode, for the next `_write`.
+
+        A line that cannot be encoded loses its attrs, else it is dropped; both are counted.
+        """
         if not lines:
             return
         try:
@@ -237,8 +267,12 @@ class Writer:
                 for line in lines:
                     self._add([line])
             else:
-                what, name = line_kind_and_name(lines[0])
-                self._drops.add(what, UNFIT, 1, {name: 1} if name else None)
+                (line,) = lines
+                what, name = line_kind_and_name(line)
+                bare = getattr(line, "attrs", None)
+                self._drops.add("attrs" if bare else what, UNFIT, 1, {name: 1} if name else None)
+                if bare:
+                    self._add([msgspec.structs.replace(line, attrs={})])
             return
         self._lines += lines
         self._chunks.append(chunk)

@@ -73,12 +73,13 @@ def test_schedules_choose_the_same_windows_as_in_bare_processes(tmp_path, config
     assert [cells.count for cells in table.rows[0].cells[: int(options[1])]] == [1] * int(options[1])
 
 
-def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path):
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_path):
+    """Training would go on without a record; of the demo the record is the whole point."""
     (tmp_path / "file").write_text("in the way")
     done = run_demo(tmp_path / "file" / "runs")
-    assert done.returncode == 0, done.stderr
-    assert "rollout 1: mean reward" in done.stdout
-    assert "Merging" not in done.stdout
+    assert done.returncode == 1
+    assert f"nothing can be recorded below {tmp_path}/file/runs" in done.stderr
+    assert "rollout 0" not in done.stdout
     assert (tmp_path / "file").read_text() == "in the way"
 
 

@@ -5,10 +5,12 @@ The children say on their standard output what they have recorded, so what was l
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +70,11 @@ class Child:
             if said == f"{line}\n":
                 return
         raise AssertionError(f"the child ended: {self.process.communicate()[1]}")
+
+    def read_line(self) -> str:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
 
     def end(self, number: signal.Signals | None = None) -> tuple[int, list[str]]:
         """Its exit status after the signal, and what else it said."""
@@ -233,6 +240,51 @@ time.sleep(600)
         ("trace", "window not written: SIGTERM", 1)
     ]
     assert len(got.phases) == 1
+
+
+#: As in a collective: no signal makes it return, and no Python code runs meanwhile.
+BLOCK = """
+import ctypes
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+libc.pthread_mutex_init(mutex, None)
+libc.pthread_mutex_lock(mutex)
+tell("blocked")
+libc.pthread_mutex_lock(mutex)
+"""
+
+
+def test_sigterm_while_the_main_thread_is_blocked_in_c(tmp_path: Path) -> None:
+    with Child("start()\nrecord(300)\ntimeline.begin('collective')" + BLOCK, tmp_path, period_s=60) as child:
+        child.wait_for("blocked")
+        assert child.end(signal.SIGTERM)[0] == -signal.SIGTERM
+    got = child.recording()
+    assert len(got.phases) == 300
+    assert [line.name for line in got.all(schema.Open)] == ["collective"]
+    assert got.end.reason == "SIGTERM"
+    got.check_counts()
+
+
+def test_sigterm_in_a_forked_child_that_is_blocked_ends_the_child(tmp_path: Path) -> None:
+    """It has neither our handler nor the parent's way of being watched."""
+    program = f"""
+start()
+record(3)
+child = os.fork()
+if child == 0:
+{textwrap.indent(BLOCK, "    ")}
+tell(child)
+status = os.waitpid(child, 0)[1]
+tell(os.WTERMSIG(status))
+record(2)
+"""
+    with Child(program, tmp_path, period_s=60) as child:
+        said = {child.read_line(), child.read_line()}
+        (pid,) = said - {"blocked"}
+        os.kill(int(pid), signal.SIGTERM)
+        assert child.end() == (0, [str(int(signal.SIGTERM))])
+    got = child.recording()
+    assert len(got.phases) == 5
+    assert got.end.reason == "exit"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -16,6 +16,7 @@ from surroundings import TORCHRUN, UNIX_NS, make_proc, make_process, ray_module,
 from slime_profiler_plugin.identity import IdentityError, read_attempt, resolve
 from slime_profiler_plugin.identity import _files as files
 from slime_profiler_plugin.identity._attempt import find_launch, join_attempt
+from slime_profiler_plugin.identity._place import check_place
 from slime_profiler_plugin.layout import RunPaths
 
 
@@ -325,3 +326,12 @@ def test_a_file_that_stays_torn_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     torn.write_bytes(b'{"attempt": "zero"}\n')
     with pytest.raises(IdentityError, match=r"attempt-000\.json: "):
         read_attempt(torn)
+
+
+def test_whole_numbers_of_other_libraries_count() -> None:
+    numpy = pytest.importorskip("numpy")
+    place = check_place({"rank": numpy.int64(3), "world_size": 4, "ranks": {"tp": numpy.int32(1)}})
+    assert (place.rank, place.ranks) == (3, {"tp": 1})
+    assert type(place.rank) is int
+    with pytest.raises(IdentityError, match="rank: True is not allowed"):
+        check_place({"rank": True})

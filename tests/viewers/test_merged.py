@@ -144,3 +144,15 @@ def test_missing_rank_is_a_process_without_slices(perfetto, tmp_path):
     processes, errors = perfetto.query(output.path, "select name from process where name like '%missing'")
     assert errors == []
     assert processes == [{"name": "actor rank 0 · missing"}]
+
+
+def test_strings_that_end_in_a_backslash_load(perfetto, tmp_path):
+    process = ProcessFile("r", pid=1, role="actor", rank=0)
+    process.phase(
+        "train_step", 1000, 2000, rollout=0, attrs={"path": "C:\\", "quote": 'a\\"b', "two": "\\\\"}
+    )
+    process.write(tmp_path)
+    output = merge_run([tmp_path / "r"], 0).outputs[0]
+    slices, errors = perfetto.query(output.path, _SLICES)
+    assert errors == []
+    assert [s["name"] for s in slices if s["name"] == "train_step"] == ["train_step"]

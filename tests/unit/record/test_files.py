@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import read_file, read_recording, record_files
+from recordings import read_file, read_recording, record_files, run_program
 
 from slime_profiler_plugin import schema, timeline
 from slime_profiler_plugin.layout import RunPaths
@@ -188,4 +188,108 @@ def test_segments_of_a_recording_stand_alone(tmp_path: Path) -> None:
         first = next((n for n, line in enumerate(lines) if isinstance(line, schema.Phase)), None)
         definitions = [n for n, line in enumerate(lines) if isinstance(line, schema.PhaseDef)]
         assert first is None or (len(definitions) == 1 and definitions[0] < first)
+    got.check_counts()
+
+
+def take_number(file: SegmentedFile, path: Path) -> int:
+    """Close the file's descriptor behind its back, and open `path` under the same number."""
+    assert file._descriptor is not None
+    fd = file._descriptor.fd
+    os.close(fd)
+    other = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.dup2(other, fd)
+    if other != fd:
+        os.close(other)
+    return fd
+
+
+def test_a_number_that_the_program_uses_again_is_left_alone(tmp_path: Path) -> None:
+    file = SegmentedFile(path_of(tmp_path))
+    file.open()
+    file.append(b"a\n")
+    theirs = take_number(file, tmp_path / "checkpoint")
+    assert file.append(b"b\n") == (1, None)
+    file.sync()
+    assert file.size == 4
+    file.close()
+    assert os.fstat(theirs).st_size == 0
+    os.close(theirs)
+    assert path_of(tmp_path)(None).read_bytes() == b"a\nb\n"
+
+
+@pytest.mark.parametrize("now", ["nothing", "another file"])
+def test_a_file_that_was_closed_and_removed_is_given_up(tmp_path: Path, now: str) -> None:
+    path = path_of(tmp_path)(None)
+    file = SegmentedFile(path_of(tmp_path))
+    file.open()
+    theirs = take_number(file, tmp_path / "checkpoint")
+    if now == "another file":
+        (tmp_path / "other").write_bytes(b"theirs\n")
+        (tmp_path / "other").replace(path)
+    else:
+        path.unlink()
+    kept, error = file.append(b"b\n")
+    assert kept == 0
+    assert error is not None
+    assert error.errno == (errno.ENOENT if now == "nothing" else errno.ESTALE)
+    file.close()
+    assert not file.is_open
+    assert os.fstat(theirs).st_size == 0
+    os.close(theirs)
+    assert not path.exists() or path.read_bytes() == b"theirs\n"
+
+
+def test_a_file_closed_before_the_end_closes_nobody_elses(tmp_path: Path) -> None:
+    file = SegmentedFile(path_of(tmp_path))
+    file.open()
+    theirs = take_number(file, tmp_path / "checkpoint")
+    file.close()
+    os.write(theirs, b"whole")
+    os.close(theirs)
+
+
+def test_the_standard_streams_are_the_programs(tmp_path: Path) -> None:
+    """Also where it has closed them before our file is opened."""
+    program = """
+import os, sys
+from slime_profiler_plugin import timeline
+assert timeline.start({"out": sys.argv[1], "outputs": {"nvtx": False}}, run_id="run")
+for fd in range(3):
+    os.close(fd)
+with timeline.phase("x"):
+    pass
+timeline.flush()
+for fd in range(3):
+    try:
+        os.write(fd, b"a library's words\\n")
+    except OSError:
+        pass
+timeline.stop()
+"""
+    assert run_program(program, str(tmp_path)).returncode == 0
+    got = read_recording(tmp_path)
+    assert [p.name for p in got.phases] == ["x"]
+    got.check_counts()
+
+
+def test_a_program_that_closes_all_descriptors(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from slime_profiler_plugin import timeline
+assert timeline.start({"out": sys.argv[1], "outputs": {"nvtx": False}}, run_id="run")
+with timeline.phase("before"):
+    pass
+timeline.flush()
+os.closerange(3, 256)
+files = [open(os.path.join(sys.argv[1], f"checkpoint{n}"), "wb") for n in range(20)]
+with timeline.phase("after"):
+    pass
+timeline.flush()
+timeline.stop()
+print([os.path.getsize(file.name) for file in files] == [0] * 20)
+"""
+    child = run_program(program, str(tmp_path))
+    assert (child.returncode, child.stdout, child.stderr) == (0, "True\n", "")
+    got = read_recording(tmp_path)
+    assert [p.name for p in got.phases] == ["before", "after"]
     got.check_counts()

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.record._lines import as_text, check_rollout, open_line, phase_or_mark, to_line
+from slime_profiler_plugin.record._lines import check_rollout, open_line, phase_or_mark, to_line
 from slime_profiler_plugin.record._queue import RawRecord, Record
+from slime_profiler_plugin.record._values import as_text
 
 anything = st.recursive(
     st.none()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from recordings import Recording, read_file, read_recording, record_files
 
 from slime_profiler_plugin import schema, timeline
+from slime_profiler_plugin.record import _writer
 from slime_profiler_plugin.record._spans import MOST_OPEN_SPANS
 
 
@@ -126,8 +130,51 @@ def test_a_line_that_cannot_be_encoded_costs_no_other(
         with timeline.phase("x", **fields):
             pass
     got = stop(tmp_path)
-    assert [p.attrs for p in got.phases] == [{}, {"good": 1}]
-    assert [(d.what, d.reason, d.names) for d in got.drops] == [("phase", "cannot be encoded", {"x": 1})]
+    assert [p.attrs for p in got.phases] == [{}, {}, {"good": 1}]
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [("attrs", "cannot be encoded", {"x": 1})]
+
+
+def test_awkward_fields_of_what_is_open_cost_no_other(tmp_path: Path) -> None:
+    class Gone:
+        pass
+
+    gone = Gone()
+    start(tmp_path)
+    timeline.begin("proxy", owner=weakref.proxy(gone), step=weakref.proxy(gone))
+    del gone
+    timeline.begin("number", digits=10**5000)
+    timeline.begin("plain", size=3)
+    with timeline.phase("x"):
+        pass
+    got = stop(tmp_path)
+    assert [(line.name, line.attrs) for line in got.all(schema.Open)] == [
+        ("proxy", {"owner": "<ProxyType>", "step": "<ProxyType>"}),
+        ("number", {"digits": "<int of 16610 bits>"}),
+        ("plain", {"size": 3}),
+    ]
+    assert [p.name for p in got.phases] == ["x"]
+    assert got.drops == []
+
+
+def test_an_open_line_that_cannot_be_made_is_written_without_attrs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _writer.open_line
+
+    def refuse(record: Any, seen_ns: int) -> schema.Open:
+        if record.fields:
+            raise RuntimeError("dictionary changed size during iteration")
+        return real(record, seen_ns)
+
+    monkeypatch.setattr(_writer, "open_line", refuse)
+    start(tmp_path)
+    timeline.begin("awkward", a=1)
+    timeline.begin("plain")
+    got = stop(tmp_path)
+    assert [(line.name, line.attrs) for line in got.all(schema.Open)] == [("awkward", {}), ("plain", {})]
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [
+        ("attrs", "cannot be encoded", {"awkward": 1})
+    ]
 
 
 def test_spans_that_never_end_are_listed_at_the_end_and_bounded(tmp_path: Path) -> None:
@@ -146,3 +193,52 @@ def test_a_phase_that_outlives_the_recording_does_no_harm(tmp_path: Path) -> Non
     assert {line.name for line in got.all(schema.Open)} == {"outer", "span"}
     assert not got.phases
     assert got.end.counts["open"] == 2
+
+
+@pytest.mark.parametrize("call", ["flush", "stop"])
+def test_in_the_writer_thread_nobody_waits_for_it(tmp_path: Path, call: str) -> None:
+    """As in a logging handler, or in the `__del__` of what was recorded."""
+    called_in: list[str] = []
+
+    class Told(logging.Handler):
+        def emit(self, _record: logging.LogRecord) -> None:
+            called_in.append(threading.current_thread().name)
+            getattr(timeline, call)()
+
+    handler = Told()
+    logger = logging.getLogger("slime_profiler_plugin")
+    logger.addHandler(handler)
+    try:
+        start(tmp_path)
+        with timeline.phase("first"):
+            pass
+        with pytest.MonkeyPatch.context() as patch:
+            real, failures = os.write, [OSError(errno.EIO, "bad disk")]
+
+            def write(fd: int, data: bytes) -> int:
+                if failures:
+                    raise failures.pop()
+                return real(fd, data)
+
+            patch.setattr(os, "write", write)
+            timeline.flush()
+            if call == "stop":
+                wait_for_the_writer()
+        with timeline.phase("second"):
+            pass
+        timeline.stop()
+    finally:
+        logger.removeHandler(handler)
+    assert called_in == ["slime_profiler_writer"]
+    got = read_recording(tmp_path)
+    got.check_counts()
+    assert [p.name for p in got.phases] == (["second"] if call == "flush" else [])
+    assert [(d.what, d.reason, d.names) for d in got.drops] == [
+        ("phase", "write failed: bad disk", {"first": 1})
+    ]
+
+
+def wait_for_the_writer() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "slime_profiler_writer":
+            thread.join(60)
