@@ -30,6 +30,7 @@ from ._part import PartContext
 from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._threads import signals_blocked
 from ._values import as_text
 from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
@@ -77,9 +78,11 @@ class Recorder:
             failed=self._give_up,
         )
         outputs = config.outputs
+        with signals_blocked():
+            nvtx = guard.call("nvtx", open_nvtx) if outputs.nvtx else None
         self._outputs = Outputs(
             guard,
-            nvtx=guard.call("nvtx", open_nvtx) if outputs.nvtx else None,
+            nvtx=nvtx,
             record_function_gated=outputs.record_function_gated if outputs.record_function else None,
             make_brackets=self._make_brackets if outputs.device_events and outputs.records else None,
         )
