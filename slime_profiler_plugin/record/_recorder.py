@@ -17,6 +17,7 @@ from slime_profiler_plugin.config import Config, ConfigError, ConfigSource, desc
 from slime_profiler_plugin.identity import OutError, Place, ProcessIdentity, change_place, resolve
 from slime_profiler_plugin.layout import RunPaths
 
+from ._child_end import ChildEnd
 from ._context import RolloutContext, ThreadState
 from ._devices import DeviceBrackets, open_brackets
 from ._drops import Drops
@@ -29,6 +30,7 @@ from ._part import PartContext
 from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._threads import signals_blocked
 from ._values import as_text
 from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
@@ -60,7 +62,7 @@ class Recorder:
         drops = Drops()
         self._guard = guard = Guard(drops)
         process = process_line(identity, config)
-        paths = RunPaths(config.out, identity.run_id)
+        paths = RunPaths(Path(config.out).absolute(), identity.run_id)  # the program may change its folder
         self._part = PartContext(identity=process, paths=paths, config=config, guard=guard, drops=drops)
         self._writer = Writer(
             queue_capacity=config.records.queue,
@@ -76,15 +78,18 @@ class Recorder:
             failed=self._give_up,
         )
         outputs = config.outputs
+        with signals_blocked():
+            nvtx = guard.call("nvtx", open_nvtx) if outputs.nvtx else None
         self._outputs = Outputs(
             guard,
-            nvtx=guard.call("nvtx", open_nvtx) if outputs.nvtx else None,
+            nvtx=nvtx,
             record_function_gated=outputs.record_function_gated if outputs.record_function else None,
             make_brackets=self._make_brackets if outputs.device_events and outputs.records else None,
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
         self._sigterm = SigtermFlush(self.flush, end=self._terminate, end_outside=self._end_outside)
+        self._child_end = ChildEnd(self._end_of_child)
         if outputs.records:
             self._writer.start()
         else:
@@ -159,6 +164,8 @@ class Recorder:
         self._end(reason)
         with self._guard("signals"):
             self._sigterm.remove()
+        with self._guard("child end"):
+            self._child_end.remove()
 
     def forked(self) -> None:
         """In a forked child, which has the memory but neither the file nor the writer thread."""
@@ -175,6 +182,10 @@ class Recorder:
         if self._windows is not None:
             self._guard.call("windows", self._windows.abandon, "SIGTERM")
         self._end("SIGTERM")
+
+    def _end_of_child(self) -> None:
+        self._off()
+        self.close("exit")
 
     def _end_outside(self) -> None:
         """SIGTERM while the main thread is inside C code, perhaps the device's: leave that alone."""
@@ -238,6 +249,8 @@ class Recorder:
         self._writer.queue.force(schema.Thread(tid=state.tid, name=_thread_name(state.tid)))
         with self._guard("signals"):
             self._sigterm.install()
+        with self._guard("child end"):
+            self._child_end.install()
 
     def _open_phases(self) -> Iterator[Record]:
         for phase in self._hot.open_phases():

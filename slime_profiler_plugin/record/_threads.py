@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import methodcaller
 from typing import Any, Final
@@ -38,7 +39,14 @@ def new_thread(body: Callable[[], None], name: str) -> threading.Thread:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start it with all signals blocked. Raises `RuntimeError` when there can be no more threads.
+    """Start it with all signals blocked. Raises `RuntimeError` when there can be no more threads."""
+    with signals_blocked():
+        thread.start()
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Threads that are started inside block all signals; nvtx imports numpy, whose BLAS starts some.
 
     The kernel gives a signal to any thread that does not block it. The program may block one in
     all of its threads, to wait for it or to finish something first, and knows nothing of ours.
@@ -46,6 +54,6 @@ def start_thread(thread: threading.Thread) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:  # blocking them runs the handlers of those that came before, which may raise
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-        thread.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

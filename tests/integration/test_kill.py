@@ -493,3 +493,43 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < give_up, "it never came true"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(("ending", "reason"), [("", "exit"), ("timeline.stop()", "stop"), ("1 / 0", "exit")])
+def test_children_of_multiprocessing(tmp_path: Path, method: str, ending: str, reason: str) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        START % 60
+        + f"""
+import multiprocessing
+from multiprocessing import util
+
+def work():
+    start()
+    record(100)
+    util.Finalize(None, record, args=(5,), exitpriority=-10)
+    {ending}
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context({method!r}).Process(target=work)
+    child.start()
+    child.join(60)
+    sys.exit(child.exitcode)
+"""
+    )
+    out = tmp_path / "out"
+    child = subprocess.run(
+        [sys.executable, str(script), str(out)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert child.returncode == (1 if "/" in ending else 0), child.stderr
+    assert "slime_profiler" not in child.stderr
+    got = read_recording(out)
+    assert len(got.phases) == (100 if reason == "stop" else 105)
+    assert got.end.reason == reason
+    got.check_counts()

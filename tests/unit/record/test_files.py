@@ -293,3 +293,16 @@ print([os.path.getsize(file.name) for file in files] == [0] * 20)
     got = read_recording(tmp_path)
     assert [p.name for p in got.phases] == ["before", "after"]
     got.check_counts()
+
+
+def test_a_program_that_changes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = {"out": "runs", "outputs": {"nvtx": False}}
+    assert timeline.start(config, run_id="run")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with timeline.phase("x"):
+        pass
+    timeline.stop()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert [p.name for p in read_recording(tmp_path / "runs").phases] == ["x"]

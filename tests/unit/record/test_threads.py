@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from recordings import read_recording
+from recordings import read_recording, run_program
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.record._compress import Compressor
@@ -88,3 +88,24 @@ def test_trace_functions_that_raise_are_not_called(
     assert [p.name for p in got.phases] == ["x"]
     assert got.end.reason == "stop"
     assert uncaught == []
+
+
+def test_a_program_that_waits_for_a_blocked_signal_gets_it(tmp_path: Path) -> None:
+    """Also where nvtx, and with it numpy and the threads of its BLAS, are loaded by us."""
+    pytest.importorskip("nvtx")
+    program = """
+import os, signal, sys
+from slime_profiler_plugin import timeline
+assert timeline.start({"out": sys.argv[1]}, run_id="run")
+with timeline.phase("x"):
+    pass
+timeline.flush()
+signals = {signal.SIGUSR1, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+os.kill(os.getpid(), signal.SIGUSR1)
+os.kill(os.getpid(), signal.SIGTERM)
+print(sorted((signal.sigwait(signals), signal.sigwait(signals))))
+"""
+    child = run_program(program, str(tmp_path))
+    assert (child.returncode, child.stderr) == (0, "")
+    assert child.stdout == f"{sorted((signal.SIGUSR1, signal.SIGTERM))}\n"
