@@ -46,6 +46,9 @@ class SigtermFlush:
         """
         if threading.current_thread() is not threading.main_thread():
             return
+        earlier = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+        if isinstance(earlier, SigtermFlush) and earlier is not self:
+            earlier.remove()  # of a recording that was stopped in another thread, which cannot
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._handle)
             self._installed = True
@@ -74,6 +77,8 @@ class SigtermFlush:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+        if self._watch is not None:  # it lives: the default spares process 1 of a container
+            self._watch.close()
 
     def _main_is_blocked(self) -> None:
         if signal.getsignal(signal.SIGTERM) != self._handle:

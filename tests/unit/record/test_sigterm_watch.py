@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ import pytest
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.record import _sigterm_watch
+from slime_profiler_plugin.record._signals import SigtermFlush
 from slime_profiler_plugin.record._sigterm_watch import SigtermWatch
 
 
@@ -21,6 +23,15 @@ def wakeup_fd() -> int:
     fd = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(fd)
     return fd
+
+
+@pytest.fixture(autouse=True)
+def nobody_has_it() -> None:
+    """A recording that another test stopped in a thread leaves what only the main thread can take back."""
+    left = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if isinstance(left, SigtermFlush):
+        left.remove()
+    assert wakeup_fd() == -1
 
 
 @pytest.fixture
@@ -111,5 +122,20 @@ def test_a_recording_gives_it_back(tmp_path: Path) -> None:
         pass
     assert wakeup_fd() > 2
     timeline.stop()
+    assert wakeup_fd() == -1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_a_stop_in_another_thread_leaves_is_taken_over(tmp_path: Path) -> None:
+    for folder, stop_in_thread in (("a", True), ("b", False)):
+        assert timeline.start({"out": str(tmp_path / folder), "outputs": {"nvtx": False}}, run_id="run")
+        with timeline.phase("x"):
+            pass
+        if stop_in_thread:
+            stopper = threading.Thread(target=timeline.stop)
+            stopper.start()
+            stopper.join()
+        else:
+            timeline.stop()
     assert wakeup_fd() == -1
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -210,6 +210,7 @@ def test_in_the_writer_thread_nobody_waits_for_it(tmp_path: Path, call: str) -> 
     logger.addHandler(handler)
     try:
         start(tmp_path)
+        recorder: Any = timeline._recorder
         with timeline.phase("first"):
             pass
         with pytest.MonkeyPatch.context() as patch:
@@ -227,6 +228,7 @@ def test_in_the_writer_thread_nobody_waits_for_it(tmp_path: Path, call: str) -> 
         with timeline.phase("second"):
             pass
         timeline.stop()
+        recorder._sigterm.remove()  # only the main thread can
     finally:
         logger.removeHandler(handler)
     assert called_in == ["slime_profiler_writer"]
