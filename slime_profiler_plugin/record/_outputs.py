@@ -14,8 +14,8 @@ from ._guard import FAILURE, RAISED, Guard, is_theirs
 from ._record_function import RecordFunction, loaded_torch
 
 if TYPE_CHECKING:
-    from ._hot import Phase
     from ._nvtx import NvtxRanges
+    from ._phase import Phase
     from ._spans import OpenSpan
 
 
