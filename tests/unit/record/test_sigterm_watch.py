@@ -77,8 +77,11 @@ def test_what_is_handled_is_not_blocked(
 def test_signals_of_a_forked_child_are_its_own(watch: SigtermWatch, blocked: SimpleQueue[str]) -> None:
     child = os.fork()
     if child == 0:
-        os.write(watch._writer.fd, bytes([signal.SIGTERM, 0]))
-        os._exit(0)
+        status = 1
+        try:  # whatever happens, no second test run goes on from here
+            status = 0 if os.write(watch._writer.fd, bytes([signal.SIGTERM, 0])) else 1
+        finally:
+            os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     os.write(watch._writer.fd, bytes([signal.SIGTERM]))
     assert blocked.get(timeout=60) == "blocked"
