@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from slime_profiler_plugin import schema
+from slime_profiler_plugin import schema, timeline
 from slime_profiler_plugin.layout import RECORD_FILE
 
 L = TypeVar("L")
@@ -83,6 +83,14 @@ def read_recording(out: Path) -> Recording:
     files = record_files(out)
     assert len({p.name.split(".")[0] for p in files}) == 1, files
     return Recording([line for path in files for line in read_file(path)])
+
+
+def stop(out: Path) -> Recording:
+    """End this process's recording; what it wrote below `out`."""
+    timeline.stop()
+    recording = read_recording(out)
+    recording.check_counts()
+    return recording
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.read import RecordLine
-from slime_profiler_plugin.schema import DEVICE_TIMING, HOST_TIMING, Rollout
+from slime_profiler_plugin.schema import HOST_TIMING, Rollout
 
 from ._source import Context
 
@@ -131,11 +131,6 @@ def device_args(
     if item.extra:
         args["extra"] = _safe(item.extra)
     return args
-
-
-def is_bracket(args: dict[str, Any]) -> bool:
-    """Whether an event with these args was measured with device events."""
-    return bool(args.get("timing") == DEVICE_TIMING)
 
 
 def _safe(value: Any) -> Any:

@@ -18,6 +18,7 @@ from ._report import DamageReport, MergeReport, OutputReport, RanksReport
 from ._rollouts import MergeError, RolloutChoice, Wanted, plan_outputs
 from ._selection import Selection
 from ._shared import PHASES, Shared, name_rollout, name_stray
+from ._source import Source
 from ._times import RunClocks
 from ._tracks import DOT, Tracks
 from ._window import WindowSource
@@ -87,11 +88,11 @@ def _write_output(
     selection = Selection(shared.run, shared.clocks, wanted.rollouts)
     warnings.extend(_tell_attempts(selection, wanted))
     tracks, ids = Tracks(), IdSource()
-    sources: list[RecordSource | WindowSource] = []
+    sources: list[Source] = []
     title = ", ".join(map(name_rollout, wanted.rollouts))
     notes = note_rollouts(shared.run.run_id, title, selection, tracks)
 
-    def survey(source: RecordSource | WindowSource) -> None:
+    def survey(source: Source) -> None:
         source.survey()
         source.ledger.check()
         sources.append(source)
@@ -146,7 +147,7 @@ def _write_output(
         base_ns=origin,
         base_unix_ns=origin if mapping is None else mapping.unix_ns(origin),
         total=Ledger(source="all"),
-        sources=[source.ledger for source in (*sources, *others)],
+        sources=[*(source.ledger for source in sources), *(other.ledger for other in others)],
     )
     with TraceWriter(wanted.path, _head(shared, report)) as writer:
         writer.write_values(list(tracks.metadata_events()))

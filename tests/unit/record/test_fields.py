@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import Recording, read_recording
+from recordings import stop
 
 from slime_profiler_plugin import schema, timeline
 from slime_profiler_plugin.record._fields import MOST_VALUES, plain
@@ -44,13 +44,6 @@ def recording(tmp_path: Path) -> Iterator[None]:
     )
     yield
     timeline.stop()
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    recording = read_recording(out)
-    recording.check_counts()
-    return recording
 
 
 def with_phase(**fields: Any) -> None:

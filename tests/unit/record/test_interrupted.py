@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from recordings import Recording, read_recording
+from recordings import stop
 
 import slime_profiler_plugin.record
 from slime_profiler_plugin import timeline
@@ -43,13 +43,6 @@ def raised(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
 
 def start(out: Path) -> None:
     assert timeline.start({"out": str(out), "outputs": {"nvtx": False}}, run_id="run", role="actor", rank=0)
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    recording = read_recording(out)
-    recording.check_counts()
-    return recording
 
 
 #: After these the interpreter looks for signals.

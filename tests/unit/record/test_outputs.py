@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from recordings import Recording, read_recording
+from recordings import read_recording, stop
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.record import _recorder
@@ -77,13 +77,6 @@ class Brackets:
 def start(out: Path, **outputs: bool) -> None:
     chosen = {"nvtx": False, "record_function": False, "device_events": False, **outputs}
     assert timeline.start({"out": str(out), "outputs": chosen}, run_id="run", role="actor", rank=0)
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    got = read_recording(out)
-    got.check_counts()
-    return got
 
 
 @pytest.fixture

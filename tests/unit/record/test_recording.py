@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recordings import Recording, read_recording
+from recordings import read_recording, stop
 
 from slime_profiler_plugin import schema, timeline
 
@@ -25,13 +25,6 @@ Record = Callable[..., Any]
 def start(out: Path, **identity: Any) -> None:
     given = {"run_id": "run", "role": "actor", "rank": 0, **identity}
     assert timeline.start({"out": str(out), "outputs": {"nvtx": False}}, **given)
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    recording = read_recording(out)
-    recording.check_counts()
-    return recording
 
 
 def test_phases_nest(tmp_path: Path) -> None:

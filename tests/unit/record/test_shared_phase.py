@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recordings import Recording, read_recording
+from recordings import stop
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.record._context import MOST_NESTED, chain
@@ -20,13 +20,6 @@ def recording(tmp_path: Path) -> Iterator[None]:
     )
     yield
     timeline.stop()
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    recording = read_recording(out)
-    recording.check_counts()
-    return recording
 
 
 def in_thread(work: threading.Thread) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import Recording, read_file, read_recording, record_files
+from recordings import read_file, read_recording, record_files, stop
 
 from slime_profiler_plugin import schema, timeline
 from slime_profiler_plugin.record import _writer
@@ -21,13 +21,6 @@ from slime_profiler_plugin.record._spans import MOST_OPEN_SPANS
 def start(out: Path, **records: Any) -> None:
     config = {"out": str(out), "outputs": {"nvtx": False}, "records": {"period_s": 3600, **records}}
     assert timeline.start(config, run_id="run")
-
-
-def stop(out: Path) -> Recording:
-    timeline.stop()
-    got = read_recording(out)
-    got.check_counts()
-    return got
 
 
 def test_a_flush_is_on_disk_when_it_returns(tmp_path: Path) -> None:
