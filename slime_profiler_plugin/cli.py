@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -136,19 +136,41 @@ def config_show(source: str) -> None:
 @click.option("--trainers", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--engines", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--config", "name", default="timeline", show_default=True, help="A shipped one, or a path.")
-def demo(out: str, rollouts: int, trainers: int, engines: int, name: str) -> None:
+@click.option(
+    "--transport",
+    default="nccl",
+    show_default=True,
+    type=click.Choice(["nccl", "ipc", "disk", "disk_delta", "all"]),
+    help="How weights reach the engines; all: a run with each.",
+)
+@click.option("--async", "overlap", is_flag=True, help="Generate the next rollout while one is trained on.")
+@click.option(
+    "--update-weights-interval",
+    default=1,
+    show_default=True,
+    metavar="K",
+    type=click.IntRange(min=1),
+    help="Send the weights after every K rollouts.",
+)
+@click.option("--critic", is_flag=True, help="Train a critic too.")
+@click.option("--restart-engine", metavar="I", type=click.IntRange(min=0), help="Kill one in mid-run.")
+@click.option("--restart-rank", metavar="I", type=click.IntRange(min=0), help="Kill a trainer in mid-run.")
+def demo(out: str, name: str, transport: str, **settings: Any) -> None:
     """Run a small real RL loop, record it and merge it."""
     from slime_profiler_plugin.config import ConfigError
-    from slime_profiler_plugin.demo import DemoError, run_demo
+    from slime_profiler_plugin.demo import TRANSPORTS, DemoError, Settings, run_transports
 
+    chosen = [each for each in TRANSPORTS if transport in (each, "all")]
+    code = 0
     try:
-        result = run_demo(out, rollouts, trainers, engines, name, report=click.echo)
+        for result in run_transports(Settings(**settings), chosen, out, name, click.echo):
+            _print_demo(result)
+            code = max(code, result.merged.exit_code() if result.merged is not None else 0)
     except (DemoError, ConfigError, ValueError) as error:
         _fail(str(error), _FAILED)
     except OSError as error:
         _fail(_tell(error), _FAILED)
-    _print_demo(result)
-    sys.exit(result.merged.exit_code() if result.merged is not None else 0)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -2,10 +2,11 @@
 
 from ._bare import BareRun, ProcessSetup, RolloutDone, run_bare
 from ._cluster import DemoError
-from ._settings import Settings
-from .driver import DemoResult, run_demo
+from ._settings import TRANSPORTS, Settings
+from .driver import DemoResult, run_demo, run_transports
 
 __all__ = [
+    "TRANSPORTS",
     "BareRun",
     "DemoError",
     "DemoResult",
@@ -14,4 +15,5 @@ __all__ = [
     "Settings",
     "run_bare",
     "run_demo",
+    "run_transports",
 ]

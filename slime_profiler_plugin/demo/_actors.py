@@ -6,62 +6,113 @@ their environment.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from slime_profiler_plugin._timeline import timeline
 
 from ._group import Store, host_store, join_store
-from ._settings import Settings
-from ._sync import SyncReport
+from ._probe import Probe
+from ._settings import Sample, Settings
+from ._sync import EngineCalls, SyncReport
+from .critic import Critic
 from .engine import Engine
 from .rollout_manager import RolloutManager
-from .trainer import Probe, Trainer, TrainReport
+from .trainer import Trainer, TrainReport
 
 
-class TrainerActor:
-    """One trainer rank. `join` is collective, and so is all that follows it."""
+class _WorldMember:
+    """A rank of a world that meets in a store which its rank 0 hosts."""
 
-    def __init__(self, settings: Settings, rank: int) -> None:
-        timeline.start(role="actor", rank=rank, ranks={"dp": rank}, world_size=settings.trainers)
-        self._settings = settings
-        self._rank = rank
+    def __init__(self) -> None:
         self._store: Store = None
-        self._trainer: Trainer
 
     def host_store(self) -> int:
-        """On rank 0, before `join`: the port of the store that all ranks meet in."""
+        """On rank 0, before each `join`: the port of the store that all ranks meet in."""
         self._store = host_store()
         return int(self._store.port)
 
-    def join(self, port: int, engines: Sequence[Any], manager: Any) -> int:
-        """Enter the trainers' world; the arguments are handles. Returns the model's bytes."""
-        if self._store is None:
+    def _meet(self, port: int) -> Store:
+        if self._store is None or self._store.port != port:
             self._store = join_store(port)
-        calls = [_RayEngine(handle) for handle in engines]
-        self._trainer = Trainer(self._settings, self._rank, self._store, calls, _RayLock(manager))
+        return self._store
+
+
+class TrainerActor(_WorldMember):
+    """One trainer rank; `lock` is a handle to whoever shares out the engines."""
+
+    def __init__(self, settings: Settings, rank: int, lock: Any) -> None:
+        timeline.start(role="actor", rank=rank, ranks={"dp": rank}, world_size=settings.trainers)
+        super().__init__()
+        self._rank = rank
+        self._trainer = Trainer(settings, rank, _RayLock(lock))
+
+    def join(self, port: int) -> int:
+        """Enter the trainers' world. Collective; returns the model's bytes."""
+        self._trainer.join(self._meet(port))
         return self._trainer.model_bytes
 
-    def train(self, rollout: int, shares: Sequence[Any]) -> TrainReport:
-        """Train on a rollout; `shares` holds one reference to all ranks' samples.
+    def rejoin(self, port: int, rollout: int, state_from: int) -> None:
+        """Enter it anew while `rollout` is under way, with the state of rank `state_from`. Collective."""
+        timeline.set_rollout(rollout)
+        self._trainer.join(self._meet(port), state_from)
 
-        In a list, because Ray would wait for a bare reference before it calls this.
+    def train(self, rollout: int, shares: Sequence[Any], values: Sequence[Any]) -> TrainReport:
+        """Train on a rollout. Collective.
+
+        `shares` holds one reference to all ranks' samples, `values` one to the values of this rank's or
+        nothing: Ray would wait for a bare reference before it calls this.
         """
         import ray
 
-        return self._trainer.train(rollout, lambda: ray.get(shares[0])[self._rank])
+        def fetch() -> tuple[Sequence[Sample], Sequence[float] | None]:
+            samples: Sequence[Sample] = ray.get(shares[0])[self._rank]
+            return samples, ray.get(values[0]) if values else None
 
-    def update_weights(self) -> SyncReport:
-        """Send the weights to the engines."""
-        return self._trainer.update_weights()
+        return self._trainer.train(rollout, fetch)
+
+    def update_weights(self, engines: Sequence[Any]) -> SyncReport:
+        """Send the weights to the engines, which are handles. Collective."""
+        return self._trainer.update_weights(as_engine_calls(engines))
 
     def probe(self) -> Probe:
         """What this rank's model says to the fixed prompts."""
         return self._trainer.probe()
 
+    def die(self) -> None:
+        """End as by a fault, with what was recorded until now written."""
+        _die()
+
     def stop(self) -> None:
         """Leave the world and end the record."""
         self._trainer.close()
+        timeline.stop()
+
+
+class CriticActor(_WorldMember):
+    """One critic rank."""
+
+    def __init__(self, settings: Settings, rank: int) -> None:
+        timeline.start(role="critic", rank=rank, ranks={"dp": rank}, world_size=settings.trainers)
+        super().__init__()
+        self._rank = rank
+        self._critic = Critic(settings, rank)
+
+    def join(self, port: int) -> None:
+        """Enter the critic's world. Collective."""
+        self._critic.join(self._meet(port))
+
+    def train(self, rollout: int, shares: Sequence[Any]) -> list[float]:
+        """Train on a rollout, whose samples `shares` holds as a trainer's. Collective; gives the values."""
+        import ray
+
+        return self._critic.train(rollout, lambda: ray.get(shares[0])[self._rank])
+
+    def stop(self) -> None:
+        """Leave the world and end the record."""
+        self._critic.close()
         timeline.stop()
 
 
@@ -72,21 +123,40 @@ class EngineActor(Engine):
         timeline.start(role="engine", rank=index, world_size=settings.engines, engine={"index": index})
         super().__init__(settings, index)
 
+    def die(self) -> None:
+        """End as by a fault, with what was recorded until now written."""
+        _die()
+
     def stop(self) -> None:
         """End the record."""
         timeline.stop()
 
 
 class RolloutManagerActor(RolloutManager):
-    """The rollout manager; `engines` are handles."""
+    """The rollout manager."""
 
-    def __init__(self, settings: Settings, engines: Sequence[Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         timeline.start(role="rollout_manager", rank=0, world_size=1)
-        super().__init__(settings, [handle.generate.remote for handle in engines])
+        super().__init__(settings)
+
+    async def use_handles(self, engines: Sequence[Any]) -> None:
+        """Generate on these engines from now on."""
+        self.use_engines([handle.generate.remote for handle in engines])
 
     async def stop(self) -> None:
         """End the record."""
         timeline.stop()
+
+
+def _die() -> None:
+    # A record of a killed process ends with its last write; so that it ends at a known place:
+    timeline.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def as_engine_calls(handles: Sequence[Any]) -> list[EngineCalls]:
+    """Engines as a sender sees them, from their handles."""
+    return [_RayEngine(handle) for handle in handles]
 
 
 class _RayEngine:
@@ -94,6 +164,10 @@ class _RayEngine:
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+
+    @property
+    def key(self) -> str:
+        return str(self._handle._actor_id.hex())  # there is no public name for it
 
     def submit(self, method: str, /, *arguments: object) -> Callable[[], Any]:
         import ray

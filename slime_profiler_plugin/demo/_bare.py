@@ -56,6 +56,9 @@ class BareRun:
     """
 
     def __init__(self, settings: Settings, setup: ProcessSetup) -> None:
+        """Start it. Raises `ValueError` for a transport other than nccl: only rank 0 has pipes."""
+        if settings.transport != "nccl":
+            raise ValueError(f"transport is {settings.transport}: without Ray there is only nccl")
         context = get_context("spawn")
         self._store = _group.host_store()
         pipes = [context.Pipe() for _ in range(settings.engines)]
@@ -136,7 +139,8 @@ def synthetic_samples(settings: Settings, rollout: int, rank: int) -> list[Sampl
 class _PipedEngine:
     """`EngineCalls` over a pipe; answers come in the order of the calls."""
 
-    def __init__(self, pipe: connection.Connection) -> None:
+    def __init__(self, index: int, pipe: connection.Connection) -> None:
+        self.key = str(index)
         self._pipe = pipe
 
     def submit(self, method: str, /, *arguments: object) -> Callable[[], Any]:
@@ -161,11 +165,11 @@ def _run_trainer(
     reports: connection.Connection,
 ) -> None:
     setup.begin("actor", rank, world_size=settings.trainers)
-    trainer = Trainer(
-        settings, rank, _group.join_store(port), [_PipedEngine(pipe) for pipe in engines], NoLock()
-    )
+    trainer = Trainer(settings, rank, NoLock())
+    trainer.join(_group.join_store(port))
     train_loop(
         trainer,
+        [_PipedEngine(index, pipe) for index, pipe in enumerate(engines)],
         range(settings.rollouts),
         lambda rollout: synthetic_samples(settings, rollout, rank),
         lambda train, sync: reports.send(RolloutDone(rank=rank, train=train, sync=sync)),

@@ -1,8 +1,18 @@
-"""The RL loop over Ray actors: generate, train, sync, and prove that the sync was one."""
+"""The RL loop over Ray actors: generate, train, sync, and prove that the sync was one.
+
+With `Settings.overlap`, rollout r + 1 is generated while r is trained on; the weights are sent
+between the two, never while engines generate::
+
+    generate  0 | 1 |      2 | 3 |
+    train         0 | 1 |      2 | 3 |
+    sync                | * |        | *       update_weights_interval = 2
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -10,46 +20,50 @@ import msgspec
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.phases import define_phase
 
-from ._actors import EngineActor, RolloutManagerActor, TrainerActor
-from ._cluster import DemoError
+from ._fleet import Fleet, wait_for
+from ._proof import SyncProof, prove
 from ._settings import Settings
-from ._sync import SyncReport
-from .trainer import Probe, TrainReport
+from .trainer import TrainReport
 
 define_phase("weight_check", roles=("driver",), doc="Compare what trainers and engines say after a sync.")
 
-#: An actor that does not answer for this long is stuck.
-_PATIENCE_S: Final = 180.0
 #: After a failure some may be stuck in a collective that will never end.
 _LAST_PATIENCE_S: Final = 10.0
 
 
-class SyncProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What was compared after a sync.
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """A thing that the driver had others do, in its own words and not the timeline's.
 
-    In each engine some logit moved by `logit_change` or more.
+    `what`: ``generate``, ``train``, ``sync``, ``restart engine``, ``restart rank``. From `start_ns`,
+    when it asked, to `end_ns`, when it knew; on its monotonic clock. `weight_version`: of a sync, what it
+    brought; of ``generate``, what the engines had.
     """
 
-    sync: SyncReport
-    models: int
-    tokens: int
-    logit_change: float
+    what: str
+    rollout: int | str
+    start_ns: int
+    end_ns: int
+    weight_version: str | None = None
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the loop; `rollout` is ``"initial"`` for the sync before the first."""
+    """One turn of the loop; `rollout` is ``"initial"`` for the sync before the first.
+
+    `proof` is ``None`` where no sync followed.
+    """
 
     rollout: int | str
     mean_reward: float | None = None
     losses: list[float] = []
-    proof: SyncProof
+    proof: SyncProof | None = None
 
 
 class LoopResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole loop, the first sync included."""
+    """A whole loop, the first sync included; `log` is what the driver did, in the order in which it ended."""
 
     model_bytes: int
     rollouts: list[RolloutResult]
+    log: list[Done]
 
 
 def run_loop(
@@ -60,131 +74,124 @@ def run_loop(
     `environment` is added to that of each actor. Raises `DemoError` when a sync did not
     bring the trainers' weights to the engines.
     """
-    actors = _Actors(settings, environment)
+    fleet = Fleet(settings, environment)
     try:
-        model_bytes = actors.join()
-        before = actors.probe_engines()
+        loop = _Loop(settings, fleet)
         results = []
-        for rollout in ("initial", *range(settings.rollouts)):
-            reports = [] if isinstance(rollout, str) else actors.train(rollout)
-            sync = actors.update_weights()
-            with timeline.phase("weight_check", sync=sync.sync, weight_version=sync.weight_version):
-                after = actors.probe_engines()
-                proof = prove(sync, model_bytes, before, after, actors.probe_trainers())
-            before = after
-            results.append(_result(rollout, reports, proof))
-            done(results[-1])
+        for result in loop.turns():
+            results.append(result)
+            done(result)
     except BaseException:
-        actors.stop(_LAST_PATIENCE_S)
+        fleet.stop(_LAST_PATIENCE_S)
         raise
-    actors.stop(_PATIENCE_S)
-    return LoopResult(model_bytes=model_bytes, rollouts=results)
+    fleet.stop()
+    return LoopResult(model_bytes=loop.model_bytes, rollouts=results, log=loop.log)
 
 
-def _result(rollout: int | str, reports: Sequence[TrainReport], proof: SyncProof) -> RolloutResult:
-    if not reports:
-        return RolloutResult(rollout=rollout, proof=proof)
+class _Generation:
+    """Samples that are being generated."""
+
+    def __init__(self, rollout: int, shares: Any, weight_version: str | None) -> None:
+        self.rollout = rollout
+        self.shares = shares
+        self.weight_version = weight_version
+        self.start_ns = time.monotonic_ns()
+        self.is_done = False
+
+
+class _Loop:
+    def __init__(self, settings: Settings, fleet: Fleet) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._weight_version: str | None = None
+        self.log: list[Done] = []
+        self.model_bytes = fleet.join()
+
+    def turns(self) -> Iterator[RolloutResult]:
+        settings = self._settings
+        yield RolloutResult(rollout="initial", proof=self._sync("initial"))
+        coming: _Generation | None = None
+        for rollout in range(settings.rollouts):
+            timeline.set_rollout(rollout)
+            current = coming or self._generate(rollout)
+            coming = None
+            started = time.monotonic_ns()
+            # Without overlap the trainers are asked first, and wait for the samples themselves.
+            trained = None if settings.overlap else self._fleet.train(rollout, current.shares)
+            self._wait(current)
+            if settings.overlap and rollout + 1 < settings.rollouts:
+                coming = self._generate(rollout + 1)
+            reports = wait_for(trained or self._fleet.train(rollout, current.shares))
+            self._note("train", rollout, started)
+            syncs = (rollout + 1) % settings.update_weights_interval == 0
+            dies = rollout == settings.restarts_after
+            if coming is not None and (syncs or dies):
+                self._wait(coming)
+            if dies:
+                self._restart(rollout)
+            yield _result(rollout, reports, self._sync(rollout) if syncs or self._is_new(dies) else None)
+
+    def _is_new(self, dies: bool) -> bool:
+        """Whether an engine without weights was started, which cannot wait for the next regular sync."""
+        return dies and self._settings.restart_engine is not None
+
+    def _generate(self, rollout: int) -> _Generation:
+        return _Generation(rollout, self._fleet.generate(rollout), self._weight_version)
+
+    def _wait(self, generation: _Generation) -> None:
+        if generation.is_done:
+            return
+        with timeline.rollout(generation.rollout), timeline.phase("generate"):
+            wait_for(generation.shares)
+        generation.is_done = True
+        self._note("generate", generation.rollout, generation.start_ns, generation.weight_version)
+
+    def _sync(self, rollout: int | str) -> SyncProof:
+        before = self._fleet.probe_engines()
+        started = time.monotonic_ns()
+        reports = self._fleet.update_weights()
+        self._weight_version = reports[0].weight_version
+        self._note("sync", rollout, started, self._weight_version)
+        with timeline.phase(
+            "weight_check",
+            sync=reports[0].sync,
+            source=reports[0].source,
+            weight_version=self._weight_version,
+        ):
+            after = self._fleet.probe_engines()
+            return prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
+
+    def _restart(self, rollout: int) -> None:
+        engine, rank = self._settings.restart_engine, self._settings.restart_rank
+        if engine is not None:
+            with self._noted("restart engine", rollout):
+                self._fleet.restart_engine(engine)
+        if rank is not None:
+            with self._noted("restart rank", rollout):
+                self._fleet.restart_trainer(rank, rollout)
+
+    @contextmanager
+    def _noted(self, what: str, rollout: int) -> Iterator[None]:
+        started = time.monotonic_ns()
+        yield
+        self._note(what, rollout, started)
+
+    def _note(self, what: str, rollout: int | str, start_ns: int, weight_version: str | None = None) -> None:
+        self.log.append(
+            Done(
+                what=what,
+                rollout=rollout,
+                start_ns=start_ns,
+                end_ns=time.monotonic_ns(),
+                weight_version=weight_version,
+            )
+        )
+
+
+def _result(rollout: int, reports: Sequence[TrainReport], proof: SyncProof | None) -> RolloutResult:
     return RolloutResult(
         rollout=rollout,
         mean_reward=sum(r.mean_reward for r in reports) / len(reports),
         losses=[sum(each) / len(reports) for each in zip(*(r.losses for r in reports), strict=True)],
         proof=proof,
     )
-
-
-def prove(
-    sync: SyncReport,
-    model_bytes: int,
-    before: Sequence[Probe],
-    after: Sequence[Probe],
-    trainers: Sequence[Probe],
-) -> SyncProof:
-    """Compare what all models say after a sync, and the engines with themselves `before` it.
-
-    Raises `DemoError` where the sync cannot have brought the source's weights to every engine.
-    """
-    if sync.bytes != model_bytes:
-        raise DemoError(f"sync {sync.sync} sent {sync.bytes} bytes of a model of {model_bytes}")
-    wanted = trainers[0].tokens
-    for kind, probes in (("engine", after), ("trainer", trainers)):
-        for index, probe in enumerate(probes):
-            if probe.tokens != wanted:
-                raise DemoError(f"after sync {sync.sync} {kind} {index} draws other tokens than trainer 0")
-    changes = [_largest_change(old, new) for old, new in zip(before, after, strict=True)]
-    for index, change in enumerate(changes):
-        if change == 0:
-            raise DemoError(f"sync {sync.sync} changed no logit of engine {index}")
-    return SyncProof(
-        sync=sync,
-        models=len(after) + len(trainers),
-        tokens=sum(map(len, wanted)),
-        logit_change=min(changes),
-    )
-
-
-def _largest_change(old: Probe, new: Probe) -> float:
-    rows = zip(old.logits, new.logits, strict=True)
-    return max(abs(a - b) for row in rows for a, b in zip(*row, strict=True))
-
-
-class _Actors:
-    """All actors of the demo, driven from here."""
-
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
-        import ray
-
-        gpus = 1 if settings.device.startswith("cuda") else 0
-
-        def start(kind: type, gpus: int, *arguments: object) -> Any:
-            make = ray.remote(num_cpus=1, num_gpus=gpus, runtime_env={"env_vars": dict(environment)})
-            return make(kind).remote(settings, *arguments)
-
-        self._engines = [start(EngineActor, gpus, index) for index in range(settings.engines)]
-        self._trainers = [start(TrainerActor, gpus, rank) for rank in range(settings.trainers)]
-        self._manager = start(RolloutManagerActor, 0, self._engines)
-
-    def join(self) -> int:
-        """Make the trainers a world; returns the model's bytes."""
-        port = _get(self._trainers[0].host_store.remote())
-        sizes = _get([t.join.remote(port, self._engines, self._manager) for t in self._trainers])
-        return int(sizes[0])
-
-    def train(self, rollout: int) -> list[TrainReport]:
-        """Generate a rollout and train on it; the trainers wait for the samples themselves."""
-        timeline.set_rollout(rollout)
-        shares = self._manager.generate.remote(rollout)
-        trained = [t.train.remote(rollout, [shares]) for t in self._trainers]
-        with timeline.phase("generate"):
-            _get(shares)
-        return _get(trained)  # type: ignore[no-any-return]
-
-    def update_weights(self) -> SyncReport:
-        """One sync; the report of the rank that sent."""
-        return _get([t.update_weights.remote() for t in self._trainers])[0]  # type: ignore[no-any-return]
-
-    def probe_engines(self) -> list[Probe]:
-        """What each engine's model says to the fixed prompts."""
-        return _get([e.probe.remote() for e in self._engines])  # type: ignore[no-any-return]
-
-    def probe_trainers(self) -> list[Probe]:
-        """What each trainer's model says to the fixed prompts."""
-        return _get([t.probe.remote() for t in self._trainers])  # type: ignore[no-any-return]
-
-    def stop(self, patience_s: float) -> None:
-        """Let them end in order; one that is dead already has nothing to say."""
-        import ray
-
-        stops = [a.stop.remote() for a in (*self._trainers, *self._engines, self._manager)]
-        ray.wait(stops, num_returns=len(stops), timeout=patience_s)
-
-
-def _get(references: Any) -> Any:
-    """Results of actor calls. Raises `DemoError` with the actor's own error, or when it is stuck."""
-    import ray
-
-    try:
-        return ray.get(references, timeout=_PATIENCE_S)
-    except ray.exceptions.GetTimeoutError as error:
-        raise DemoError(f"an actor did not answer for {_PATIENCE_S:.0f} s") from error
-    except ray.exceptions.RayError as error:
-        raise DemoError(f"an actor failed: {error}") from error

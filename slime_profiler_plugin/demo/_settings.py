@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
+
+#: How weights travel from trainers to engines, in the timeline's vocabulary.
+Transport: TypeAlias = Literal["nccl", "ipc", "disk", "disk_delta"]
+TRANSPORTS: Final[tuple[Transport, ...]] = get_args(Transport)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +30,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     learning_rate: float = 3e-3
     #: A weight sync sends buckets of at most this many bytes (a larger tensor goes alone).
     bucket_bytes: int = 262_144
+    transport: Transport = "nccl"
+    #: Where the disk transports publish weights: a folder that every process sees.
+    weights_folder: str = ""
+    #: Generate rollout r + 1 while rollout r is trained on.
+    overlap: bool = False
+    #: Rollouts from one weight sync to the next.
+    update_weights_interval: int = 1
+    #: Train a critic beside the actor; the actor's advantages are then over its values.
+    critic: bool = False
+    #: The engine, and the trainer rank, that dies in the middle of the run and is started again.
+    restart_engine: int | None = None
+    restart_rank: int | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -36,10 +53,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "prompts": 1,
             "samples_per_prompt": 1,
             "steps": 1,
+            "update_weights_interval": 1,
         }
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise ValueError(f"{name} is {getattr(self, name)}: at least {minimum} is needed")
+        for name, count in {"restart_engine": self.engines, "restart_rank": self.trainers}.items():
+            number = getattr(self, name)
+            if number is not None and not 0 <= number < count:
+                raise ValueError(f"{name} is {number}: there are {count}, counted from 0")
+        if self.transport == "ipc" and self.engines > self.trainers:
+            raise ValueError(
+                f"{self.engines} engines for {self.trainers} trainers: over ipc each engine shares the "
+                "device of a trainer rank, which sends it the weights"
+            )
         if self.samples_per_rank < self.steps * self.micro_batches:
             raise ValueError(
                 f"{self.samples_per_rank} samples per rank are too few for {self.steps} steps of "
@@ -50,6 +77,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def samples_per_rank(self) -> int:
         """Samples that one trainer rank trains on per rollout."""
         return self.prompts * self.samples_per_prompt
+
+    @property
+    def restarts_after(self) -> int:
+        """The rollout between whose training and whose weight sync something dies."""
+        return self.rollouts // 2
 
     def random(self, *what: object) -> random.Random:
         """A generator that depends on the seed and on `what` only, in any process."""

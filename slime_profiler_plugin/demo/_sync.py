@@ -10,6 +10,7 @@ import msgspec
 from slime_profiler_plugin._timeline import timeline
 
 from ._group import BroadcastGroup, Store, host_store
+from ._settings import Settings
 from ._weights import Bucket, convert_parts, split_buckets
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ TRANSPORT: Final = "nccl"
 
 class EngineCalls(Protocol):
     """An engine in another process, as the sender sees it."""
+
+    @property
+    def key(self) -> str:
+        """Tells it from every other engine of the run, and from the one that it took the place of."""
 
     def submit(self, method: str, /, *arguments: object) -> Callable[[], Any]:
         """Start a call; what comes back waits for its answer, or raises what it raised."""
@@ -37,95 +42,98 @@ class Lock(Protocol):
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one weight sync moved; `bytes` are those that this rank sent."""
+    """What one rank moved in one weight sync; all zero for a rank that sent nothing.
+
+    `bytes` are those of the tensors. `source`: who the sync is keyed by, ``None`` when nothing records.
+    """
 
     sync: int
+    source: str | None
     weight_version: str
     buckets: int
     bytes: int
 
 
 class WeightSync:
-    """All weight syncs of one trainer rank. Building it and `run` are collective."""
+    """All weight syncs of one trainer rank in one world. Building it and `run` are collective.
+
+    The source, rank 0, counts the syncs: `next_sync` is the number of the coming one.
+    """
 
     def __init__(
-        self,
-        parameters: Parameters,
-        barriers: Any,
-        engines: Sequence[EngineCalls],
-        lock: Lock,
-        *,
-        bucket_bytes: int,
-        device: str,
+        self, parameters: Parameters, barriers: Any, lock: Lock, settings: Settings, next_sync: int = 0
     ) -> None:
-        """`barriers` is the gloo group of all trainer ranks; `engines` and `lock` count on rank 0."""
+        """`barriers` is the gloo group of all trainer ranks; `lock` and `next_sync` count on rank 0."""
         import torch.distributed as dist
 
         self._parameters = parameters
         self._barriers = barriers
-        self._engines = engines
         self._lock = lock
-        self._bucket_bytes = bucket_bytes
-        self._device = device
+        self._settings = settings
         self._is_source = barriers.rank() == 0
         self._store: Store | None = None
         self._group: BroadcastGroup | None = None
-        self._next = 0
-        source = [timeline.source()]
-        dist.broadcast_object_list(source, src=0, group=barriers)
-        self._source = source[0]
+        self._connected: list[str] = []
+        agreed: list[Any] = [timeline.source(), next_sync]
+        dist.broadcast_object_list(agreed, src=0, group=barriers)
+        self._source: str | None = agreed[0]
+        self.next_sync: int = agreed[1]
 
-    def run(self) -> SyncReport:
-        """Bring every engine to this model's weights. Only the source has bytes to report."""
-        sync = self._next
-        self._next += 1
+    def run(self, engines: Sequence[EngineCalls]) -> SyncReport:
+        """Bring every engine to this model's weights. All ranks are given all engines."""
+        sync = self.next_sync
+        self.next_sync += 1
         fields: dict[str, Any] = {
             "sync": sync,
             "source": self._source,
             "weight_version": str(sync + 1),
             "transport": TRANSPORT,
         }
-        buckets = split_buckets(self._parameters, self._bucket_bytes)
+        buckets = split_buckets(self._parameters, self._settings.bucket_bytes)
         total = 0
         with timeline.phase("weight_sync", **fields):
             if self._is_source:
-                if self._group is None:
+                keys = [engine.key for engine in engines]
+                if self._group is None or keys != self._connected:
                     with timeline.phase("connect_engines", **fields):
-                        self._connect()
+                        self._connect(engines)
+                    self._connected = keys
                 for phase in ("pause_generation", "flush_cache"):
                     with timeline.phase(phase, **fields):
-                        self._ask_all(phase, fields)
+                        _ask_all(engines, phase, fields)
             self._barrier(fields)
             for number, parts in enumerate(buckets):
                 if self._is_source:
-                    total += self._send(number, parts, fields)
+                    total += self._send(number, parts, engines, fields)
             self._barrier(fields)
             if self._is_source:
                 with timeline.phase("continue_generation", **fields):
-                    self._ask_all("continue_generation", fields)
+                    _ask_all(engines, "continue_generation", fields)
                 with timeline.phase("sync_complete", **fields):
-                    self._check_versions(fields["weight_version"])
+                    _check_versions(engines, fields["weight_version"])
             self._barrier(fields)
         return SyncReport(
-            sync=sync, weight_version=fields["weight_version"], buckets=len(buckets), bytes=total
+            sync=sync,
+            source=self._source,
+            weight_version=fields["weight_version"],
+            buckets=len(buckets) if self._is_source else 0,
+            bytes=total,
         )
 
-    def _connect(self) -> None:
+    def _connect(self, engines: Sequence[EngineCalls]) -> None:
         self._store = host_store()
-        size = len(self._engines) + 1
+        size = len(engines) + 1
         answers = [
             engine.submit("connect", self._store.port, rank, size)
-            for rank, engine in enumerate(self._engines, start=1)
+            for rank, engine in enumerate(engines, start=1)
         ]
-        self._group = BroadcastGroup(self._store, 0, size, self._device)
+        self._group = BroadcastGroup(self._store, 0, size, self._settings.device)
         for answer in answers:
             answer()
 
-    def _ask_all(self, method: str, fields: Mapping[str, object]) -> None:
-        for answer in [engine.submit(method, dict(fields)) for engine in self._engines]:
-            answer()
-
-    def _send(self, number: int, parts: Sequence[Any], fields: Mapping[str, Any]) -> int:
+    def _send(
+        self, number: int, parts: Sequence[Any], engines: Sequence[EngineCalls], fields: Mapping[str, Any]
+    ) -> int:
         assert self._group is not None, "sent before the engines were connected"
         with timeline.phase("weight_convert", bucket=number, **fields):
             converted = convert_parts(self._parameters, parts)
@@ -148,7 +156,7 @@ class WeightSync:
             self._lock.acquire()
         try:
             with timeline.phase("bucket_send", **about):
-                answers = [engine.submit("receive_bucket", bucket) for engine in self._engines]
+                answers = [engine.submit("receive_bucket", bucket) for engine in engines]
                 self._group.broadcast(tensors)
             with timeline.phase("bucket_ack", **about):
                 for answer in answers:
@@ -157,12 +165,18 @@ class WeightSync:
             self._lock.release()
         return bucket.bytes
 
-    def _check_versions(self, version: str) -> None:
-        for index, answer in enumerate([engine.submit("weight_version") for engine in self._engines]):
-            has = answer()
-            if has != version:
-                raise RuntimeError(f"engine {index} has weight version {has!r} after the sync of {version!r}")
-
     def _barrier(self, fields: Mapping[str, Any]) -> None:
         with timeline.phase("barrier", **fields):
             self._barriers.barrier().wait()
+
+
+def _ask_all(engines: Sequence[EngineCalls], method: str, fields: Mapping[str, object]) -> None:
+    for answer in [engine.submit(method, dict(fields)) for engine in engines]:
+        answer()
+
+
+def _check_versions(engines: Sequence[EngineCalls], version: str) -> None:
+    for index, answer in enumerate([engine.submit("weight_version") for engine in engines]):
+        has = answer()
+        if has != version:
+            raise RuntimeError(f"engine {index} has weight version {has!r} after the sync of {version!r}")

@@ -5,6 +5,7 @@ Trainers keep query, key and value as one matrix; on the way they are three tens
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,3 +100,13 @@ def load_tensors(parameters: Parameters, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         part = parts[name]
         parameters[part.parameter].detach()[part.start : part.stop].copy_(tensor)
+
+
+def checksum_tensors(parameters: Parameters) -> dict[str, str]:
+    """BLAKE2b of the bytes of each engine tensor, by its name."""
+    sums = {}
+    for parts in split_buckets(parameters, 0):
+        for name, tensor in convert_parts(parameters, parts):
+            data = tensor.cpu().contiguous().numpy().tobytes()
+            sums[name] = hashlib.blake2b(data, digest_size=16).hexdigest()
+    return sums

@@ -6,9 +6,10 @@ import importlib.util
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -24,7 +25,8 @@ from ._cluster import DemoError, own_cluster
 from ._environment import changed_environment
 from ._loop import LoopResult, RolloutResult, run_loop
 from ._processes import PeakMemory
-from ._settings import Settings
+from ._proof import SyncProof
+from ._settings import Settings, Transport
 
 _OFF = "off"
 
@@ -50,34 +52,37 @@ def _ignore(_line: str) -> None: ...
 
 def run_demo(
     out: str | Path = "runs",
-    rollouts: int = 3,
-    trainers: int = 2,
-    engines: int = 2,
+    settings: Settings | None = None,
     config: str = "timeline",
-    seed: int = 0,
     report: Callable[[str], object] = _ignore,
+    run_suffix: str = "",
 ) -> DemoResult:
     """Run the demo and merge what it recorded below `out`.
 
     `report` gets a line about each thing that happens. `config` is a shipped name, a path, or
-    ``off``. Raises `DemoError` when something of the demo fails, a weight sync is not proved
-    or the driver cannot record, `ConfigError` and `ValueError` for settings that cannot work.
+    ``off``. `run_suffix` is added to the run's id. Raises `DemoError` when something of the demo fails,
+    a weight sync is not proved or the driver cannot record, `ConfigError` and `ValueError` for settings
+    that cannot work.
     """
     started = time.monotonic()
-    settings = Settings(seed=seed, rollouts=rollouts, trainers=trainers, engines=engines)
-    if engines < 1:
-        raise ValueError(f"engines is {engines}: at least 1 is needed")
+    settings = settings or Settings()
+    if settings.engines < 1:
+        raise ValueError(f"engines is {settings.engines}: at least 1 is needed")
     folder = Path(out).resolve()
-    environment = shared_environment(folder, config)
+    environment = shared_environment(folder, config, run_suffix)
     _need_packages()
-    with PeakMemory() as memory:
-        report(f"Starting Ray, {trainers} trainers, {engines} engines and a rollout manager …")
+    with PeakMemory() as memory, TemporaryDirectory(prefix="spw") as weights_folder:
+        report(f"Starting Ray, {_name_actors(settings)} …")
         with changed_environment(environment), recorded_driver() as recording:
             if not recording and environment[SWITCH_VARIABLE] != _OFF:
                 # A training run would go on without a record; of the demo it is the whole point.
                 raise DemoError(f"nothing can be recorded below {folder}: the warning before this says why")
-            with own_cluster(cpus=trainers + engines + 1) as gpus:
-                settings = msgspec.structs.replace(settings, device=_choose_device(gpus, trainers + engines))
+            with own_cluster(cpus=_count_actors(settings)) as gpus:
+                settings = msgspec.structs.replace(
+                    settings,
+                    device=_choose_device(gpus, _count_gpus(settings)),
+                    weights_folder=weights_folder,
+                )
                 report(f"Training on {'GPUs, nccl' if settings.device == 'cuda' else 'the CPU, gloo'} …")
                 loop = run_loop(settings, environment, lambda result: report(describe(result)))
         paths = RunPaths(folder, environment[RUN_ID_VARIABLE])
@@ -85,7 +90,7 @@ def run_demo(
         if recording:
             report("Merging …")
             merged = merge_run([paths.root], "all")
-            table = phase_table(read_run([paths.root]), rollouts - 1)
+            table = phase_table(read_run([paths.root]), settings.rollouts - 1)
     return DemoResult(
         settings=settings,
         loop=loop,
@@ -97,17 +102,53 @@ def run_demo(
     )
 
 
+def run_transports(
+    settings: Settings,
+    transports: Sequence[Transport],
+    out: str | Path = "runs",
+    config: str = "timeline",
+    report: Callable[[str], object] = _ignore,
+) -> Iterator[DemoResult]:
+    """One demo after the other, each as `run_demo` and with its own run, for each of `transports`.
+
+    The ids of several runs end in their transport.
+    """
+    each = [msgspec.structs.replace(settings, transport=transport) for transport in transports]
+    for one in each:
+        yield run_demo(out, one, config, report, f"-{one.transport}" if len(each) > 1 else "")
+
+
+def _name_actors(settings: Settings) -> str:
+    kinds = [f"{settings.trainers} trainers", f"{settings.engines} engines"]
+    if settings.critic:
+        kinds.insert(1, f"{settings.trainers} critics")
+    return f"{', '.join(kinds)} and a rollout manager"
+
+
+def _count_trained(settings: Settings) -> int:
+    return settings.trainers * (2 if settings.critic else 1)
+
+
+def _count_actors(settings: Settings) -> int:
+    return _count_trained(settings) + settings.engines + 1
+
+
+def _count_gpus(settings: Settings) -> int:
+    """An engine that is sent weights over ipc shares the GPU of a trainer."""
+    return _count_trained(settings) + (0 if settings.transport == "ipc" else settings.engines)
+
+
 def _need_packages() -> None:
-    missing = [name for name in ("torch", "ray") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "ray", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise DemoError(f"the demo needs {' and '.join(missing)}: pip install 'slime-profiler-plugin[demo]'")
 
 
-def shared_environment(out: Path, config: str) -> dict[str, str]:
+def shared_environment(out: Path, config: str, run_suffix: str = "") -> dict[str, str]:
     """The environment by which all processes of one demo record one attempt of one run.
 
-    The run id is the environment's, if it has one. Raises `ConfigError` for a configuration
-    that cannot be used, before anything is started.
+    The run id is the environment's, if it has one, and ends in `run_suffix`. Raises `ConfigError` for a
+    configuration that cannot be used, before anything is started.
     """
     switch = _OFF
     loaded = load_config(config, os.environ)
@@ -118,10 +159,11 @@ def shared_environment(out: Path, config: str) -> dict[str, str]:
             str(Path(config).resolve()) if "/" in config or config.endswith((".yaml", ".yml")) else config
         )
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    run_id = os.environ.get(RUN_ID_VARIABLE) or f"demo-{at}-{secrets.token_hex(3)}"
     return {
         SWITCH_VARIABLE: switch,
         OUT_VARIABLE: str(out),
-        RUN_ID_VARIABLE: os.environ.get(RUN_ID_VARIABLE) or f"demo-{at}-{secrets.token_hex(3)}",
+        RUN_ID_VARIABLE: run_id + run_suffix,
         LAUNCH_VARIABLE: f"demo:{secrets.token_hex(8)}",
     }
 
@@ -137,14 +179,20 @@ def recorded_driver() -> Iterator[bool]:
 
 def describe(result: RolloutResult) -> str:
     """One line about one turn of the loop."""
-    sync, proof = result.proof.sync, result.proof
-    trained = ""
-    if result.mean_reward is not None:
-        trained = f"mean reward {result.mean_reward:+.3f}, {len(result.losses)} steps; "
     name = result.rollout if isinstance(result.rollout, str) else f"rollout {result.rollout}"
+    told = []
+    if result.mean_reward is not None:
+        told.append(f"mean reward {result.mean_reward:+.3f}, {len(result.losses)} steps")
+    told.append("no weight sync" if result.proof is None else _describe_proof(result.proof))
+    return f"{name}: {'; '.join(told)}"
+
+
+def _describe_proof(proof: SyncProof) -> str:
+    size = sum(report.bytes for report in proof.reports)
+    buckets = sum(report.buckets for report in proof.reports)
     return (
-        f"{name}: {trained}sync {sync.sync} sent {sync.bytes:,} bytes in {sync.buckets} buckets; "
-        f"proved: {proof.tokens} tokens equal in {proof.models} models, "
+        f"sync {proof.reports[0].sync} sent {size:,} bytes in {buckets} buckets; "
+        f"proved: {proof.tensors} tensors and {proof.tokens} tokens equal in {proof.models} models, "
         f"every engine's logits moved (by {proof.logit_change:.2f} or more)"
     )
 
@@ -156,6 +204,3 @@ def _choose_device(gpus: int, needed: int) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-__all__ = ["DemoError", "DemoResult", "describe", "recorded_driver", "run_demo", "shared_environment"]

@@ -11,10 +11,10 @@ from slime_profiler_plugin.phases import define_phase
 from ._generate import PrefixCache, generate_responses
 from ._group import BroadcastGroup, join_store
 from ._model import init_parameters
+from ._probe import Probe, probe_model
 from ._settings import Sample, Settings
 from ._sync import TRANSPORT
 from ._weights import Bucket, load_tensors
-from .trainer import Probe, probe_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,12 @@ class Engine:
             raise RuntimeError(f"engine {self._index} is paused: it generates nothing")
         with (
             timeline.rollout(samples[0].rollout),
-            timeline.phase("engine_generate", engine=self._index, samples=len(samples)),
+            timeline.phase(
+                "engine_generate",
+                engine=self._index,
+                samples=len(samples),
+                weight_version=self._version,
+            ),
         ):
             return generate_responses(self._parameters, samples, self._settings, self._cache)
 

@@ -18,13 +18,15 @@ Generate: TypeAlias = Callable[[Sequence[Sample]], Awaitable[list[list[int]]]]
 class RolloutManager:
     """Owns the engines: who generates and who sends weights takes turns."""
 
-    def __init__(
-        self, settings: Settings, engines: Sequence[Generate], reward: Callable[[Sample], float] = reward_of
-    ) -> None:
+    def __init__(self, settings: Settings, reward: Callable[[Sample], float] = reward_of) -> None:
         self._settings = settings
-        self._engines = engines
+        self._engines: Sequence[Generate] = []
         self._reward = reward
         self._in_use = asyncio.Lock()
+
+    def use_engines(self, engines: Sequence[Generate]) -> None:
+        """Generate on these engines from now on."""
+        self._engines = engines
 
     async def generate(self, rollout: int) -> list[list[Sample]]:
         """The samples of a rollout with responses and rewards, one list per trainer rank."""

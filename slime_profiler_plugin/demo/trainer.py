@@ -1,25 +1,28 @@
-"""One data-parallel rank that trains the small GPT with policy gradients. Knows no Ray."""
+"""One data-parallel rank of the actor: trains the small GPT with policy gradients. Knows no Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from slime_profiler_plugin._timeline import timeline
 
 from . import _group
-from ._generate import generate_responses
 from ._group import Store
-from ._model import VOCABULARY, count_bytes, init_parameters, logits_of, response_log_probs
-from ._settings import Sample, Settings, make_samples
+from ._learner import Learner, batch_samples
+from ._model import response_log_probs
+from ._probe import Probe, probe_model
+from ._settings import Sample, Settings
 from ._sync import EngineCalls, Lock, SyncReport, WeightSync
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _CLIP = 0.2
+#: Waits for a rank's samples, and for the critic's value of each if there is a critic.
+Fetch: TypeAlias = "Callable[[], tuple[Sequence[Sample], Sequence[float] | None]]"
 
 
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,72 +34,56 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     losses: list[float]
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model says to fixed prompts: tokens drawn from fixed seeds, and its logits."""
-
-    tokens: list[list[int]]
-    logits: list[list[float]]
-
-
-def probe_model(parameters: dict[str, Tensor], settings: Settings) -> Probe:
-    """Ask a model the same as every other process of the run asks its own."""
-    import torch
-
-    samples = make_samples(settings, "probe", VOCABULARY)[:: settings.samples_per_prompt]
-    tokens = generate_responses(parameters, samples, settings, {})
-    prompts = torch.tensor([s.prompt for s in samples], device=settings.device)
-    with torch.no_grad():
-        logits = logits_of(parameters, prompts)[:, -1]
-    return Probe(tokens=tokens, logits=logits.tolist())
-
-
 class Trainer:
-    """A rank of the trainers' world. Building it, `train`, `update_weights` and `close` are collective.
+    """A rank of the trainers' world. `join`, `train`, `update_weights` and `close` are collective.
 
     The timeline should be started before, with this rank's identity, if it is to record.
     """
 
-    def __init__(
-        self, settings: Settings, rank: int, store: Store, engines: Sequence[EngineCalls], lock: Lock
-    ) -> None:
-        import torch
-
-        # Several processes share the cores, and one thread sums in one order: bit-equal results.
-        torch.set_num_threads(1)
+    def __init__(self, settings: Settings, rank: int, lock: Lock) -> None:
         self._settings = settings
         self._rank = rank
-        barriers = _group.init_world(store, rank, settings.trainers, settings.device)
-        self._parameters = init_parameters(settings.seed, settings.device)
-        self._optimizer = torch.optim.Adam(self._parameters.values(), lr=settings.learning_rate)
-        self._sync = WeightSync(
-            self._parameters,
-            barriers,
-            engines,
-            lock,
-            bucket_bytes=settings.bucket_bytes,
-            device=settings.device,
-        )
+        self._lock = lock
+        self._learner = Learner(settings, settings.seed)
+        self._sync: WeightSync | None = None
 
     @property
     def model_bytes(self) -> int:
         """Size of the model's weights."""
-        return count_bytes(self._parameters)
+        return self._learner.model_bytes
 
-    def train(self, rollout: int, fetch: Callable[[], Sequence[Sample]]) -> TrainReport:
-        """Train on this rank's samples of one rollout; `fetch` waits for them."""
+    def join(self, store: Store, state_from: int | None = None) -> None:
+        """Enter the world that meets in `store`.
+
+        Again after a rank has died, with `state_from` a rank that has not: all go on from its state.
+        """
+        import torch.distributed as dist
+
+        next_sync = 0
+        if self._sync is not None:
+            next_sync = self._sync.next_sync
+            _group.leave_world()
+        barriers = _group.init_world(store, self._rank, self._settings.trainers, self._settings.device)
+        if state_from is not None:
+            state = [self._learner.state()]
+            dist.broadcast_object_list(state, src=state_from, group=barriers)
+            self._learner.load_state(state[0])
+        self._sync = WeightSync(self._learner.parameters, barriers, self._lock, self._settings, next_sync)
+
+    def train(self, rollout: int, fetch: Fetch) -> TrainReport:
+        """Train on this rank's samples of one rollout."""
         # Before the rollout's samples are there this rank has nothing else to do.
         timeline.export_window()
         timeline.set_rollout(rollout)
         with timeline.phase("train_wait"):
-            samples = fetch()
+            samples, values = fetch()
         with timeline.phase("data_preprocess"):
-            tokens, rewards = self._batch(samples)
+            tokens, rewards = batch_samples(samples, self._settings.device)
         with timeline.phase("log_probs"):
             old = self._log_probs(tokens)
         with timeline.phase("advantages"):
-            advantages = self._advantages(rewards)
-        chunks = (value.tensor_split(self._settings.steps) for value in (tokens, old, advantages))
-        losses = [self._step(step, *values) for step, values in enumerate(zip(*chunks, strict=True))]
+            advantages = self._advantages(rewards, values)
+        losses = self._learner.train(self._loss, tokens, old, advantages)
         return TrainReport(
             rollout=rollout,
             samples=len(samples),
@@ -104,90 +91,59 @@ class Trainer:
             losses=losses,
         )
 
-    def update_weights(self) -> SyncReport:
+    def update_weights(self, engines: Sequence[EngineCalls]) -> SyncReport:
         """Send the weights to the engines."""
-        return self._sync.run()
+        assert self._sync is not None, "not joined"
+        return self._sync.run(engines)
 
     def probe(self) -> Probe:
         """What this rank's model says to the fixed prompts."""
-        return probe_model(self._parameters, self._settings)
+        return probe_model(self._learner.parameters, self._settings)
 
     def close(self) -> None:
         """Write the last profiler window, then leave the world."""
         timeline.export_window()
         _group.leave_world()
 
-    def _batch(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        import torch
-
-        device = self._settings.device
-        tokens = torch.tensor([s.prompt + s.response for s in samples], device=device)
-        return tokens, torch.tensor([s.reward for s in samples], device=device)
-
     def _log_probs(self, tokens: Tensor) -> Tensor:
         import torch
 
         with torch.no_grad():
-            return response_log_probs(self._parameters, tokens, self._settings.prompt_tokens)
+            return response_log_probs(self._learner.parameters, tokens, self._settings.prompt_tokens)
 
-    def _advantages(self, rewards: Tensor) -> Tensor:
+    def _advantages(self, rewards: Tensor, values: Sequence[float] | None) -> Tensor:
+        import torch
+
+        if values is not None:
+            gains = rewards - torch.tensor(values, device=rewards.device)
+            return (gains - gains.mean()) / (gains.std(correction=0) + 1e-6)
         # A sample is as good as it beats the others that answer the same prompt.
         groups = rewards.view(-1, self._settings.samples_per_prompt)
         centred = groups - groups.mean(-1, keepdim=True)
         return (centred / (groups.std(-1, keepdim=True, correction=0) + 1e-6)).flatten()
 
-    def _step(self, step: int, tokens: Tensor, old: Tensor, advantages: Tensor) -> float:
-        import torch
-
-        count = self._settings.micro_batches
-        with timeline.phase("train_step", step=step):
-            self._optimizer.zero_grad()
-            loss = torch.zeros((), device=tokens.device)
-            with timeline.phase("forward_backward", step=step):
-                chunks = (value.tensor_split(count) for value in (tokens, old, advantages))
-                for micro_batch in zip(*chunks, strict=True):
-                    with timeline.phase("forward", step=step):
-                        part = self._loss(*micro_batch) / count
-                    with timeline.phase("backward", step=step):
-                        part.backward()  # type: ignore[no-untyped-call]
-                    loss += part.detach()
-                with timeline.phase("grad_sync", step=step, bytes=self.model_bytes):
-                    self._average_gradients()
-            with timeline.phase("optimizer", step=step):
-                self._optimizer.step()
-        return float(loss)
-
     def _loss(self, tokens: Tensor, old: Tensor, advantages: Tensor) -> Tensor:
         import torch
 
-        ratio = (response_log_probs(self._parameters, tokens, self._settings.prompt_tokens) - old).exp()
+        new = response_log_probs(self._learner.parameters, tokens, self._settings.prompt_tokens)
+        ratio = (new - old).exp()
         clipped = ratio.clamp(1 - _CLIP, 1 + _CLIP)
         gain = advantages[:, None]
         return -torch.minimum(ratio * gain, clipped * gain).mean()
 
-    def _average_gradients(self) -> None:
-        import torch
-        import torch.distributed as dist
-
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients])
-        dist.all_reduce(flat)
-        flat /= self._settings.trainers
-        for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
-
 
 def train_loop(
     trainer: Trainer,
+    engines: Sequence[EngineCalls],
     rollouts: Iterable[int],
     samples_of: Callable[[int], Sequence[Sample]],
     done: Callable[[TrainReport, SyncReport], None],
 ) -> None:
-    """The loop of one rank without a driver: a first sync, then train and sync per rollout."""
-    trainer.update_weights()
+    """The loop of one joined rank without a driver: a first sync, then train and sync per rollout."""
+    trainer.update_weights(engines)
     for rollout in rollouts:
 
-        def fetch(rollout: int = rollout) -> Sequence[Sample]:
-            return samples_of(rollout)
+        def fetch(rollout: int = rollout) -> tuple[Sequence[Sample], None]:
+            return samples_of(rollout), None
 
-        done(trainer.train(rollout, fetch), trainer.update_weights())
+        done(trainer.train(rollout, fetch), trainer.update_weights(engines))
