@@ -16,10 +16,10 @@ from slime_profiler_plugin._timeline import timeline
 from ._group import Store, host_store, join_store
 from ._probe import Probe
 from ._settings import Sample, Settings
-from ._sync import EngineCalls, SyncReport
 from .critic import Critic
 from .engine import Engine
 from .rollout_manager import RolloutManager
+from .sync import EngineCalls, SyncReport
 from .trainer import Trainer, TrainReport
 
 

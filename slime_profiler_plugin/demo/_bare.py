@@ -16,8 +16,8 @@ from slime_profiler_plugin.config import Config
 from . import _group
 from ._model import VOCABULARY
 from ._settings import Sample, Settings, make_samples, reward_of
-from ._sync import SyncReport
 from .engine import Engine
+from .sync import SyncReport
 from .trainer import Trainer, TrainReport, train_loop
 
 _JOIN_S: Final = 10.0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
-from ._actors import CriticActor, EngineActor, RolloutManagerActor, TrainerActor
+from ._actors import CriticActor, EngineActor, RolloutManagerActor, TrainerActor, as_engine_calls
 from ._cluster import DemoError
 from ._probe import Probe
 from ._settings import Settings
-from ._sync import SyncReport
+from .sync import SyncReport, reload_engines
 
 #: An actor that does not answer for this long is stuck.
 _PATIENCE_S: Final = 180.0
@@ -54,6 +55,9 @@ class Fleet:
     def update_weights(self) -> list[SyncReport]:
         """One sync; the reports of the ranks that sent something."""
         reports: list[SyncReport] = wait_for([t.update_weights.remote(self.engines) for t in self._trainers])
+        if self._settings.transport == "disk":
+            with _told_failures():
+                reload_engines(as_engine_calls(self.engines), reports[0])
         return [report for report in reports if report.bytes]
 
     def probe_engines(self) -> list[Probe]:
@@ -110,8 +114,16 @@ def wait_for(references: Any) -> Any:
     """Results of actor calls. Raises `DemoError` with the actor's own error, or when it is stuck."""
     import ray
 
-    try:
+    with _told_failures():
         return ray.get(references, timeout=_PATIENCE_S)
+
+
+@contextmanager
+def _told_failures() -> Iterator[None]:
+    import ray
+
+    try:
+        yield
     except ray.exceptions.GetTimeoutError as error:
         raise DemoError(f"an actor did not answer for {_PATIENCE_S:.0f} s") from error
     except ray.exceptions.RayError as error:

@@ -23,6 +23,7 @@ from slime_profiler_plugin.phases import define_phase
 from ._fleet import Fleet, wait_for
 from ._proof import SyncProof, prove
 from ._settings import Settings
+from .sync import remove_old_versions
 from .trainer import TrainReport
 
 define_phase("weight_check", roles=("driver",), doc="Compare what trainers and engines say after a sync.")
@@ -159,7 +160,9 @@ class _Loop:
             weight_version=self._weight_version,
         ):
             after = self._fleet.probe_engines()
-            return prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
+            proof = prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
+        remove_old_versions(self._settings, reports[0].weight_version)
+        return proof
 
     def _restart(self, rollout: int) -> None:
         engine, rank = self._settings.restart_engine, self._settings.restart_rank

@@ -8,7 +8,7 @@ import msgspec
 
 from ._cluster import DemoError
 from ._probe import Probe
-from ._sync import SyncReport
+from .sync import SyncReport
 
 
 class SyncProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +37,7 @@ def prove(
     Raises `DemoError` where the sync cannot have brought the source's weights to every engine.
     """
     sync = reports[0].sync
-    if sum(report.bytes for report in reports) != model_bytes:
-        sent = ", ".join(str(report.bytes) for report in reports)
-        raise DemoError(f"sync {sync} sent {sent} bytes of a model of {model_bytes}")
+    _compare_bytes(reports, model_bytes, len(after))
     wanted = trainers[0]
     for kind, probes in (("engine", after), ("trainer", trainers)):
         for index, probe in enumerate(probes):
@@ -55,6 +53,16 @@ def prove(
         tokens=sum(map(len, wanted.tokens)),
         logit_change=min(changes),
     )
+
+
+def _compare_bytes(reports: Sequence[SyncReport], model_bytes: int, engines: int) -> None:
+    """Over ipc each report is of one engine and the whole model; else the reports share the model."""
+    sent = [report.bytes for report in reports]
+    whole = sent if reports[0].transport == "ipc" else [sum(sent)]
+    wanted = engines if reports[0].transport == "ipc" else 1
+    if whole != [model_bytes] * wanted:
+        told = ", ".join(map(str, sent))
+        raise DemoError(f"sync {reports[0].sync} sent {told} bytes of a model of {model_bytes}")
 
 
 def _compare(probe: Probe, wanted: Probe, who: str) -> None:

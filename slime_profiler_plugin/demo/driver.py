@@ -27,6 +27,7 @@ from ._loop import LoopResult, RolloutResult, run_loop
 from ._processes import PeakMemory
 from ._proof import SyncProof
 from ._settings import Settings, Transport
+from .sync import SyncReport
 
 _OFF = "off"
 
@@ -188,13 +189,24 @@ def describe(result: RolloutResult) -> str:
 
 
 def _describe_proof(proof: SyncProof) -> str:
-    size = sum(report.bytes for report in proof.reports)
-    buckets = sum(report.buckets for report in proof.reports)
     return (
-        f"sync {proof.reports[0].sync} sent {size:,} bytes in {buckets} buckets; "
+        f"sync {proof.reports[0].sync} {_describe_sent(proof.reports)}; "
         f"proved: {proof.tensors} tensors and {proof.tokens} tokens equal in {proof.models} models, "
         f"every engine's logits moved (by {proof.logit_change:.2f} or more)"
     )
+
+
+def _describe_sent(reports: Sequence[SyncReport]) -> str:
+    one = reports[0]
+    if one.transport == "ipc":
+        return f"handed {one.bytes:,} bytes in {one.buckets} buckets to each of {len(reports)} engines"
+    size, count = sum(report.bytes for report in reports), sum(report.buckets for report in reports)
+    if one.transport == "nccl":
+        return f"sent {size:,} bytes in {count} buckets"
+    files = f"{count} files of {sum(report.file_bytes for report in reports):,} bytes"
+    if one.transport == "disk":
+        return f"wrote {size:,} bytes into {files}"
+    return f"published {size:,} bytes {'whole' if one.baseline else 'as differences'} in {files}"
 
 
 def _choose_device(gpus: int, needed: int) -> str:

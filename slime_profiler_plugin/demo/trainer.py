@@ -15,7 +15,7 @@ from ._learner import Learner, batch_samples
 from ._model import response_log_probs
 from ._probe import Probe, probe_model
 from ._settings import Sample, Settings
-from ._sync import EngineCalls, Lock, SyncReport, WeightSync
+from .sync import EngineCalls, Lock, SyncReport, WeightSync
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -158,19 +158,19 @@ def killed_in_a_phase(role: str, rank: int) -> None:
     """Rank 1 is killed while it prepares rollout 1, once its record file tells of that phase."""
     if (role, rank) != ("actor", 1):
         return
-    trainer = importlib.import_module("slime_profiler_plugin.demo.trainer").Trainer
-    batch = trainer._batch
+    trainer = importlib.import_module("slime_profiler_plugin.demo.trainer")
+    batch = trainer.batch_samples
 
-    def killed(self: Any, samples: Any) -> Any:
+    def killed(samples: Any, device: str) -> Any:
         if samples[0].rollout == 1:
             name = f"{timeline.source().rpartition('@')[2]}.jsonl"
             (file,) = Path(os.environ["SLIME_PROFILER_OUT"]).glob(f"*/records/*/{name}")
             while not _is_open(file, "data_preprocess"):
                 threading.Event().wait(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
-        return batch(self, samples)
+        return batch(samples, device)
 
-    trainer._batch = killed
+    trainer.batch_samples = killed
 
 
 def _is_open(file: Path, name: str) -> bool:

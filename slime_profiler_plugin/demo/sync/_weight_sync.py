@@ -1,0 +1,65 @@
+"""The trainers' side of a weight sync, whichever way the weights travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.demo._settings import Settings, Transport
+
+from ._disk import DiskSender
+from ._disk_delta import DeltaSender
+from ._ipc import IpcSender
+from ._nccl import NcclSender
+from ._protocol import EngineCalls, Lock, Sender, SyncReport, sync_fields
+from ._rank import SyncRank
+
+if TYPE_CHECKING:
+    from slime_profiler_plugin.demo._model import Parameters
+
+_SENDERS: Final[dict[Transport, Callable[[SyncRank], Sender]]] = {
+    "nccl": NcclSender,
+    "ipc": IpcSender,
+    "disk": DiskSender,
+    "disk_delta": DeltaSender,
+}
+
+
+class WeightSync:
+    """All weight syncs of one trainer rank in one world. Building it and `run` are collective.
+
+    The source, rank 0, counts the syncs: `next_sync` is the number of the coming one.
+    """
+
+    def __init__(
+        self, parameters: Parameters, barriers: Any, lock: Lock, settings: Settings, next_sync: int = 0
+    ) -> None:
+        """`barriers` is the gloo group of all trainer ranks; `lock` and `next_sync` count on rank 0."""
+        rank = SyncRank(parameters, barriers, lock, settings)
+        self._transport = settings.transport
+        self._sender = _SENDERS[settings.transport](rank)
+        source, self.next_sync = rank.agree_unseen((timeline.source(), next_sync))
+        self._source: str | None = self._sender.own_source() or source
+
+    def run(self, engines: Sequence[EngineCalls]) -> SyncReport:
+        """Send this model's weights to every engine. All ranks are given all engines.
+
+        Over disk they are only published: `reload_engines` has to follow.
+        """
+        sync = self.next_sync
+        self.next_sync += 1
+        version = str(sync + 1)
+        fields = sync_fields(sync, self._source, version, self._transport)
+        with timeline.phase("weight_sync", **fields):
+            sent = self._sender.send(engines, fields)
+        return SyncReport(
+            sync=sync,
+            source=self._source,
+            weight_version=version,
+            transport=self._transport,
+            buckets=sent.buckets,
+            bytes=sent.bytes,
+            file_bytes=sent.file_bytes,
+            baseline=sent.baseline,
+        )
