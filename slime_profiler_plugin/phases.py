@@ -39,6 +39,8 @@ _SYNC: Final = ("actor",)
 _ENGINE: Final = ("engine", "engine_client")
 _ROLLOUT: Final = ("rollout_manager",)
 _DRIVER: Final = ("driver",)
+#: Over disk the driver has the engines reload, so a part of the sync is its own.
+_SYNC_OR_DRIVER: Final = (*_SYNC, *_DRIVER)
 
 
 def _built_in() -> Iterator[PhaseDefinition]:
@@ -85,7 +87,7 @@ def _built_in() -> Iterator[PhaseDefinition]:
         },
     )
     yield from define(
-        _SYNC,
+        _SYNC_OR_DRIVER,
         (),
         {
             "weight_sync": "One weight synchronisation, from first gather to last acknowledgement.",
@@ -96,8 +98,20 @@ def _built_in() -> Iterator[PhaseDefinition]:
         ("weight_sync",),
         {
             "connect_engines": "Set up the group or channel that weights travel over.",
+        },
+    )
+    yield from define(
+        _SYNC_OR_DRIVER,
+        ("weight_sync",),
+        {
             "pause_generation": "Ask the engines to stop generating.",
             "flush_cache": "Ask the engines to drop their key-value caches.",
+        },
+    )
+    yield from define(
+        _SYNC,
+        ("weight_sync",),
+        {
             "tp_gather": "Gather a tensor-parallel parameter.",
             "ep_gather": "Gather expert-parallel parameters.",
             "weight_convert": "Convert parameters to the engine's names and layout.",
@@ -106,8 +120,20 @@ def _built_in() -> Iterator[PhaseDefinition]:
             "bucket_send": "Send one bucket.",
             "bucket_ack": "Wait until the engines say they have loaded a bucket.",
             "barrier": "Wait for the other trainer ranks.",
+        },
+    )
+    yield from define(
+        _SYNC_OR_DRIVER,
+        ("weight_sync",),
+        {
             "continue_generation": "Ask the engines to go on generating.",
             "sync_complete": "Last bookkeeping: every engine has the new weights.",
+        },
+    )
+    yield from define(
+        _SYNC,
+        ("weight_sync",),
+        {
             "shard_write": "Write one file of weights.",
             "delta_encode": "Encode the difference to the last published weights.",
             "delta_publish": "Write and announce a difference.",

@@ -1,34 +1,37 @@
-"""Arrows from `bucket_send` to `engine_receive`: rule 9.
+"""Arrows from what sends weights to what receives them: rule 9.
 
-They join by (run, attempt, source incarnation, sync, bucket). What does not say all of
-that is joined by weight version where that leaves one possibility; else no arrow is drawn, and
-that is counted.
+They join by (run, attempt, source incarnation, sync), and by bucket where each is received by itself.
+What does not say all of that is joined by weight version where that leaves one possibility; else no
+arrow is drawn, and that is counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ._flows import IdSource
+from ._pairs import Pair
 from ._source import ENCODER, raw_us
 
 _CATEGORY: Final = "weight_sync"
 
 
 class Endpoint(NamedTuple):
-    """A slice that an arrow may start or end at.
+    """A slice that arrows of `pair` may start or end at, as `begins` says.
 
     `free` are the stretches of it, in reference ns, in which no other slice lies over it: an arrow
     binds to the innermost slice. `receiver` tells receiving processes apart, `engine` is what either
     side calls the engine.
     """
 
+    pair: Pair
+    begins: bool
     attempt: int
     source: str | None
     sync: int | None
-    bucket: int
+    bucket: int | None
     weight_version: str | None
     engine: int | str | None
     receiver: Hashable
@@ -37,11 +40,16 @@ class Endpoint(NamedTuple):
     start_ns: int
     free: tuple[tuple[int, int], ...]
 
+    def key(self, *sync: Hashable) -> tuple[Hashable, ...]:
+        """Equal for both ends of an arrow; `sync` is what tells the sync."""
+        return (self.pair, self.attempt, *sync, self.bucket if self.pair.by_bucket else None)
+
 
 class ArrowEnd(NamedTuple):
     """One end of an arrow."""
 
     flow_id: int
+    name: str
     pid: int
     tid: int
     at_ns: int
@@ -52,7 +60,7 @@ class ArrowEnd(NamedTuple):
         event: dict[str, Any] = {
             "ph": "s" if self.begins else "f",
             "cat": _CATEGORY,
-            "name": "bucket",
+            "name": self.name,
             "id": self.flow_id,
             "pid": self.pid,
             "tid": self.tid,
@@ -64,62 +72,79 @@ class ArrowEnd(NamedTuple):
 
 
 class Arrows(NamedTuple):
-    """The arrows of an output, by the pid whose events they follow; and why others are not drawn."""
+    """The arrows of an output, by the pid whose events they follow.
+
+    `drawn`: how many, by pair. `undrawn`: how many others, by pair and reason.
+    """
 
     ends: dict[int, list[ArrowEnd]]
-    drawn: int
+    drawn: Counter[str]
     undrawn: Counter[str]
 
 
-def join_arrows(sends: list[Endpoint], receives: list[Endpoint], ids: IdSource) -> Arrows:
-    """One arrow for each receive that one send explains."""
-    exact: dict[tuple[Any, ...], list[Endpoint]] = defaultdict(list)
-    by_version: dict[tuple[Any, ...], list[Endpoint]] = defaultdict(list)
-    for send in sends:
-        if send.source is not None and send.sync is not None:
-            exact[send.attempt, send.source, send.sync, send.bucket].append(send)
-        if send.weight_version is not None:
-            by_version[send.attempt, send.weight_version, send.bucket].append(send)
+def join_arrows(endpoints: Iterable[Endpoint], ids: IdSource) -> Arrows:
+    """An arrow to each receive from each send that explains a part of it."""
+    sends: dict[tuple[Hashable, ...], list[Endpoint]] = defaultdict(list)
+    receives = []
+    for endpoint in endpoints:
+        if not endpoint.begins:
+            receives.append(endpoint)
+            continue
+        if endpoint.source is not None and endpoint.sync is not None:
+            sends[endpoint.key(endpoint.source, endpoint.sync)].append(endpoint)
+        if endpoint.weight_version is not None:
+            sends[endpoint.key(endpoint.weight_version)].append(endpoint)
     repeated = Counter(_receive_key(receive) for receive in receives)
     ends: dict[int, list[ArrowEnd]] = defaultdict(list)
+    drawn: Counter[str] = Counter()
     undrawn: Counter[str] = Counter()
-    drawn = 0
     for receive in receives:
-        if receive.source is not None and receive.sync is not None:
-            found = exact.get((receive.attempt, receive.source, receive.sync, receive.bucket), [])
-        elif receive.source is None and receive.weight_version is not None:
-            found = by_version.get((receive.attempt, receive.weight_version, receive.bucket), [])
-        else:
-            undrawn[f"the receive names no {'source' if receive.source is None else 'sync'}"] += 1
-            continue
-        found = [send for send in found if send.engine in (None, receive.engine)]
-        reason = _why_not(found, repeated[_receive_key(receive)])
-        arrow = _place(found[0], receive) if reason is None else None
-        if arrow is None:
-            undrawn[reason or "the receive ended before the send began"] += 1
-            continue
-        flow_id = ids.new()
-        begin, end = arrow
-        send = found[0]
-        ends[send.pid].append(ArrowEnd(flow_id, send.pid, send.tid, begin, begins=True))
-        ends[receive.pid].append(ArrowEnd(flow_id, receive.pid, receive.tid, end, begins=False))
-        drawn += 1
+        found, reasons = _find_sends(receive, sends, repeated[_receive_key(receive)])
+        for send in found:
+            arrow = _place(send, receive)
+            if arrow is None:
+                reasons.append("the receive ended before the send began")
+                continue
+            flow_id, name = ids.new(), receive.pair.word
+            begin, end = arrow
+            ends[send.pid].append(ArrowEnd(flow_id, name, send.pid, send.tid, begin, begins=True))
+            ends[receive.pid].append(ArrowEnd(flow_id, name, receive.pid, receive.tid, end, begins=False))
+            drawn[str(receive.pair)] += 1
+        undrawn.update(f"{receive.pair}: {reason}" for reason in reasons)
     return Arrows(dict(ends), drawn, undrawn)
 
 
-def _receive_key(receive: Endpoint) -> tuple[Any, ...]:
+def _receive_key(receive: Endpoint) -> tuple[Hashable, ...]:
     sync = receive.sync if receive.source is not None else None
-    return (receive.attempt, receive.source, sync, receive.weight_version, receive.bucket, receive.receiver)
+    return receive.key(receive.source, sync, receive.weight_version, receive.receiver)
 
 
-def _why_not(found: list[Endpoint], repeated: int) -> str | None:
+def _find_sends(
+    receive: Endpoint, sends: dict[tuple[Hashable, ...], list[Endpoint]], repeated: int
+) -> tuple[list[Endpoint], list[str]]:
+    """The sends that a receive is explained by, and why it is not by others."""
+    if receive.source is not None and receive.sync is not None:
+        key = receive.key(receive.source, receive.sync)
+    elif receive.source is None and receive.weight_version is not None:
+        key = receive.key(receive.weight_version)
+    else:
+        return [], [f"the receive names no {'source' if receive.source is None else 'sync'}"]
+    found = [send for send in sends.get(key, ()) if send.engine in (None, receive.engine)]
     if not found:
-        return "no send matches the receive"
-    if len(found) > 1:
-        return "ambiguous: several sends match the receive"
+        return [], ["no send matches the receive"]
+    if len({(send.source, send.sync) for send in found}) > 1:
+        return [], ["ambiguous: several sends match the receive"]
     if repeated > 1:
-        return "ambiguous: the engine received the bucket more than once"
-    return None
+        return [], ["ambiguous: the engine received it more than once"]
+    parts: dict[int | None, list[Endpoint]] = defaultdict(list)
+    for send in found:
+        parts[send.bucket].append(send)
+    several = [same for same in parts.values() if len(same) > 1]
+    return _only(parts.values()), ["ambiguous: several sends match the receive"] * len(several)
+
+
+def _only(groups: Iterable[Sequence[Endpoint]]) -> list[Endpoint]:
+    return [group[0] for group in groups if len(group) == 1]
 
 
 def _place(send: Endpoint, receive: Endpoint) -> tuple[int, int] | None:

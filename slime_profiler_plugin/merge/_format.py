@@ -55,10 +55,7 @@ def _format_output(output: OutputReport) -> Iterator[str]:
     )
     for reason, count in total.dropped.items():
         yield f"  dropped {count}: {reason}"
-    undrawn = sum(output.arrows_not_drawn.values())
-    if output.arrows or undrawn:
-        yield f"  {output.arrows} arrows from bucket_send to engine_receive" + (
-            f", {undrawn} not drawn" if undrawn else ""
-        )
+    for pair, count in output.arrows_drawn.items():
+        yield f"  {count} arrows from {pair}"
     for reason, count in output.arrows_not_drawn.items():
-        yield f"  not drawn {count}: {reason}"
+        yield f"  {count} arrows not drawn from {reason}"

@@ -13,8 +13,6 @@ from ._source import Context
 #: What a row is for: the thread it belongs to, or what sets it apart.
 RowKey = tuple[str, str, int, int]
 
-SEND: Final = "bucket_send"
-RECEIVE: Final = "engine_receive"
 _INT64: Final = 2**63
 _FIELDS: Final = (
     "step",

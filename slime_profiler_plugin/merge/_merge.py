@@ -131,18 +131,15 @@ def _write_output(
         raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
     origin = min(starts)
     records_only = [source for source in sources if isinstance(source, RecordSource)]
-    arrows = join_arrows(
-        [end for source in records_only for end in source.sends],
-        [end for source in records_only for end in source.receives],
-        ids,
-    )
+    arrows = join_arrows((end for source in records_only for end in source.endpoints), ids)
     mapping = shared.clocks.mapping
     report = OutputReport(
         path=str(wanted.path),
         rollouts=wanted.rollouts,
         events=0,
         notes=len(notes),
-        arrows=arrows.drawn,
+        arrows=arrows.drawn.total(),
+        arrows_drawn=dict(arrows.drawn),
         arrows_not_drawn=dict(arrows.undrawn),
         base_ns=origin,
         base_unix_ns=origin if mapping is None else mapping.unix_ns(origin),
@@ -224,5 +221,6 @@ def _conservation(report: OutputReport) -> dict[str, Any]:
         "notes": report.notes,
         "sources": report.sources,
         "arrows": report.arrows,
+        "arrows_drawn": report.arrows_drawn,
         "arrows_not_drawn": report.arrows_not_drawn,
     }

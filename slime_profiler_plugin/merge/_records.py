@@ -19,8 +19,6 @@ from slime_profiler_plugin.read import (
 
 from ._arrows import Endpoint
 from ._items import (
-    RECEIVE,
-    SEND,
     Item,
     RowKey,
     bracket_row,
@@ -32,6 +30,7 @@ from ._items import (
     when,
 )
 from ._ledger import Ledger
+from ._pairs import Pair, find_pair
 from ._rows import Row, lay_out
 from ._selection import Selection, SyncIndex, choose_blocks
 from ._source import ENCODER, Context, raw_us
@@ -47,7 +46,7 @@ class RecordSource:
     """The records of one process that belong to an output.
 
     After the survey: `pid` is its process in the output, or ``None`` when it has nothing to show;
-    `sends` and `receives` are where arrows may start and end.
+    `endpoints` are where arrows may start and end.
     """
 
     def __init__(
@@ -62,8 +61,7 @@ class RecordSource:
         self.records = records
         self.first_ns: int | None = None
         self.pid: int | None = None
-        self.sends: list[Endpoint] = []
-        self.receives: list[Endpoint] = []
+        self.endpoints: list[Endpoint] = []
         self.ledger = Ledger(source="")
         self._alignment = alignment
         self._selection = selection
@@ -87,10 +85,9 @@ class RecordSource:
             name = name_row(row.key, self.records.threads)
             tid = self._tids[row.key, row.lane] = self._tracks.add_thread(self.pid, name)
             for index, item in enumerate(row.items):
-                if item.name == SEND and item.args.get("bucket") is not None and not item.is_mark:
-                    self.sends.append(self._endpoint(row, index, tid))
-                elif item.name == RECEIVE and item.args.get("bucket") is not None and not item.is_mark:
-                    self.receives.append(self._endpoint(row, index, tid))
+                pair = None if item.is_mark else find_pair(item.name, item.args)
+                if pair is not None:
+                    self.endpoints.append(self._endpoint(pair, row, index, tid))
 
     def events(self, origin_ns: int) -> Iterator[list[bytes]]:
         """Select and lay out once more, and write."""
@@ -122,18 +119,20 @@ class RecordSource:
         event["args"] = item.args
         return ENCODER.encode(event)
 
-    def _endpoint(self, row: Row, index: int, tid: int) -> Endpoint:
+    def _endpoint(self, pair: Pair, row: Row, index: int, tid: int) -> Endpoint:
         item = row.items[index]
         args = item.args
         process = self.records.process
-        sends = item.name == SEND
+        sends = item.name == pair.send
         engine = process.engine.get("index", process.rank)
         assert self.pid is not None, "claimed before its tracks"
         return Endpoint(
+            pair=pair,
+            begins=sends,
             attempt=process.attempt,
             source=args.get("source", self.records.source if sends else None),
             sync=args.get("sync"),
-            bucket=args["bucket"],
+            bucket=args.get("bucket"),
             weight_version=args.get("weight_version"),
             engine=args.get("engine", None if sends else engine),
             receiver=None if sends else self.records.key,

@@ -17,7 +17,8 @@ class OutputReport(msgspec.Struct, kw_only=True):
 
     `base_ns` is the time that its ``ts`` are relative to, on the reference clock; `base_unix_ns` the
     same moment in Unix time. `sources` account for everything that was read; `events` came from them,
-    `notes` are slices that say what the file is and who is missing.
+    `notes` are slices that say what the file is and who is missing. `arrows` are all that were drawn,
+    `arrows_drawn` those from and to phases of the same names, `arrows_not_drawn` the others by reason.
     """
 
     path: str
@@ -25,6 +26,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     events: int
     notes: int
     arrows: int
+    arrows_drawn: dict[str, int]
     arrows_not_drawn: dict[str, int]
     base_ns: int
     base_unix_ns: int | None

@@ -45,4 +45,5 @@ def decode_difference(old: Bytes, encoded: Any, width: int) -> Bytes:
         raise ValueError(f"not a whole difference: {error}") from error
     if grouped.size != old.size:
         raise ValueError(f"a difference of {grouped.size} bytes, where {old.size} are wanted")
-    return np.bitwise_xor(old, grouped.reshape(width, -1).T.reshape(-1))
+    new: Bytes = old ^ grouped.reshape(width, -1).T.reshape(-1)
+    return new

@@ -4,10 +4,23 @@ import pytest
 
 from slime_profiler_plugin.merge._arrows import Endpoint, join_arrows
 from slime_profiler_plugin.merge._flows import IdSource
+from slime_profiler_plugin.merge._pairs import find_pair
+
+BUCKETS = find_pair("bucket_send", {"bucket": 0})
+SHARDS = find_pair("shard_write", {"transport": "disk"})
+DELTAS = find_pair("delta_publish", {})
+FROM_TO = {
+    BUCKETS: "bucket_send to engine_receive",
+    SHARDS: "shard_write to engine_load",
+    DELTAS: "delta_publish to engine_pull",
+}
+SEVERAL = f"{FROM_TO[BUCKETS]}: ambiguous: several sends match the receive"
 
 
 def send(**fields):
     base = {
+        "pair": BUCKETS,
+        "begins": True,
         "attempt": 0,
         "source": "actor-0@1-1",
         "sync": 4,
@@ -26,7 +39,15 @@ def send(**fields):
 def receive(**fields):
     return send(
         **(
-            {"receiver": "e0", "engine": 0, "pid": 2, "tid": 22, "start_ns": 120, "free": ((120, 220),)}
+            {
+                "begins": False,
+                "receiver": "e0",
+                "engine": 0,
+                "pid": 2,
+                "tid": 22,
+                "start_ns": 120,
+                "free": ((120, 220),),
+            }
             | fields
         )
     )
@@ -39,8 +60,8 @@ def ends(arrows):
 
 
 def test_one_arrow_to_each_engine_from_inside_the_send_to_inside_the_receive():
-    arrows = join_arrows([send()], [receive(), receive(receiver="e1", engine=1, pid=3, tid=33)], IdSource())
-    assert arrows.drawn == 2
+    arrows = join_arrows([send(), receive(), receive(receiver="e1", engine=1, pid=3, tid=33)], IdSource())
+    assert arrows.drawn == {FROM_TO[BUCKETS]: 2}
     assert ends(arrows) == [
         (1, False, 2, 22, 120),
         (1, True, 1, 11, 100),
@@ -51,13 +72,13 @@ def test_one_arrow_to_each_engine_from_inside_the_send_to_inside_the_receive():
 
 
 def test_receive_that_began_to_wait_before_the_send_is_met_after_it():
-    arrows = join_arrows([send()], [receive(start_ns=50, free=((50, 220),))], IdSource())
+    arrows = join_arrows([send(), receive(start_ns=50, free=((50, 220),))], IdSource())
     assert ends(arrows) == [(1, False, 2, 22, 101), (1, True, 1, 11, 100)]
 
 
 def test_arrow_binds_where_no_inner_slice_lies_over_the_outer_one():
     arrows = join_arrows(
-        [send(free=((130, 140), (150, 200)))], [receive(free=((120, 125), (160, 170)))], IdSource()
+        [send(free=((130, 140), (150, 200))), receive(free=((120, 125), (160, 170)))], IdSource()
     )
     assert ends(arrows) == [(1, False, 2, 22, 160), (1, True, 1, 11, 130)]
 
@@ -77,32 +98,116 @@ def test_arrow_binds_where_no_inner_slice_lies_over_the_outer_one():
     ],
 )
 def test_join_that_is_not_certain_is_drawn_as_none_and_counted(change, reason):
-    arrows = join_arrows([send()], [receive(**change)], IdSource())
-    assert arrows.drawn == 0
-    assert dict(arrows.undrawn) == {reason: 1}
+    arrows = join_arrows([send(), receive(**change)], IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {f"{FROM_TO[BUCKETS]}: {reason}": 1}
 
 
 def test_receive_that_knows_only_the_weight_version_joins_the_one_send_of_it():
     unknown = receive(source=None, sync=None)
-    assert join_arrows([send()], [unknown], IdSource()).drawn == 1
-    twice = join_arrows([send(), send(source="actor-1@2-2")], [unknown], IdSource())
-    assert (twice.drawn, dict(twice.undrawn)) == (0, {"ambiguous: several sends match the receive": 1})
+    assert join_arrows([send(), unknown], IdSource()).drawn.total() == 1
+    twice = join_arrows([send(), send(source="actor-1@2-2"), unknown], IdSource())
+    assert (twice.drawn.total(), twice.undrawn) == (0, {SEVERAL: 1})
 
 
 def test_two_sends_of_one_bucket_are_ambiguous_unless_each_names_its_engine():
-    both = join_arrows([send(), send(start_ns=110)], [receive()], IdSource())
-    assert dict(both.undrawn) == {"ambiguous: several sends match the receive": 1}
+    both = join_arrows([send(), send(start_ns=110), receive()], IdSource())
+    assert both.undrawn == {SEVERAL: 1}
     named = join_arrows(
-        [send(engine=0), send(engine=1, free=((105, 200),))],
-        [receive(), receive(engine=1, receiver="e1")],
+        [
+            send(engine=0),
+            send(engine=1, free=((105, 200),)),
+            receive(),
+            receive(engine=1, receiver="e1"),
+        ],
         IdSource(),
     )
-    assert (named.drawn, [end[-1] for end in ends(named) if end[1]]) == (2, [100, 105])
+    assert (named.drawn.total(), [end[-1] for end in ends(named) if end[1]]) == (2, [100, 105])
 
 
 def test_bucket_received_twice_by_one_engine_is_ambiguous():
-    arrows = join_arrows([send()], [receive(), receive(start_ns=130)], IdSource())
-    assert (arrows.drawn, dict(arrows.undrawn)) == (
-        0,
-        {"ambiguous: the engine received the bucket more than once": 2},
-    )
+    arrows = join_arrows([send(), receive(), receive(start_ns=130)], IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {f"{FROM_TO[BUCKETS]}: ambiguous: the engine received it more than once": 2}
+
+
+def _published(pair, **more):
+    """Two ranks publish three files of one sync, all keyed by rank 0."""
+    return [
+        send(pair=pair, bucket=number, pid=1 + number % 2, start_ns=at, free=((at, at + 10),), **more)
+        for number, at in enumerate((100, 110, 120))
+    ]
+
+
+@pytest.mark.parametrize("pair", [SHARDS, DELTAS])
+def test_each_file_has_an_arrow_to_each_engine(pair):
+    late = {"pair": pair, "bucket": None, "start_ns": 200, "free": ((200, 300),)}
+    engines = [receive(**late), receive(receiver="e1", engine=1, pid=3, tid=33, **late)]
+    arrows = join_arrows([*_published(pair), *engines], IdSource())
+    assert arrows.drawn == {FROM_TO[pair]: 6}
+    assert not arrows.undrawn
+    starts = [(e.pid, e.at_ns) for group in arrows.ends.values() for e in group if e.begins]
+    assert sorted(starts) == sorted(2 * [(1, 100), (2, 110), (1, 120)])
+    heads = [(e.pid, e.at_ns) for group in arrows.ends.values() for e in group if not e.begins]
+    assert sorted(heads) == [(2, 200)] * 3 + [(3, 200)] * 3
+    assert len({e.flow_id for group in arrows.ends.values() for e in group}) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"source": "actor-0@1-2"}, "no send matches the receive"),
+        ({"attempt": 1}, "no send matches the receive"),
+        ({"sync": 5}, "no send matches the receive"),
+        ({"source": None, "weight_version": None}, "the receive names no source"),
+    ],
+)
+def test_files_of_another_sync_are_not_joined(change, reason):
+    loaded = receive(**({"pair": SHARDS, "bucket": None} | change))
+    arrows = join_arrows([*_published(SHARDS), loaded], IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {f"{FROM_TO[SHARDS]}: {reason}": 1}
+
+
+def test_a_file_that_was_written_twice_is_ambiguous_and_the_others_are_joined():
+    again = send(pair=SHARDS, bucket=1, pid=9)
+    loaded = receive(pair=SHARDS, bucket=None, free=((200, 300),))
+    arrows = join_arrows([*_published(SHARDS), again, loaded], IdSource())
+    assert arrows.drawn == {FROM_TO[SHARDS]: 2}
+    assert arrows.undrawn == {f"{FROM_TO[SHARDS]}: ambiguous: several sends match the receive": 1}
+
+
+def test_files_of_two_senders_are_ambiguous_for_a_load_that_knows_only_the_weight_version():
+    loaded = receive(pair=SHARDS, bucket=None, source=None, sync=None, free=((200, 300),))
+    assert join_arrows([*_published(SHARDS), loaded], IdSource()).drawn == {FROM_TO[SHARDS]: 3}
+    two = [*_published(SHARDS), send(pair=SHARDS, bucket=3, source="actor-0@1-2"), loaded]
+    arrows = join_arrows(two, IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {f"{FROM_TO[SHARDS]}: ambiguous: several sends match the receive": 1}
+
+
+def test_an_engine_that_loads_a_version_twice_is_ambiguous():
+    loaded = {"pair": SHARDS, "bucket": None}
+    twice = [receive(start_ns=at, free=((at, at + 10),), **loaded) for at in (200, 300)]
+    arrows = join_arrows([*_published(SHARDS), *twice], IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {f"{FROM_TO[SHARDS]}: ambiguous: the engine received it more than once": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "pair"),
+    [
+        ("engine_receive", {"bucket": 3}, BUCKETS),
+        ("engine_receive", {}, None),
+        ("bucket_send", {"transport": "ipc"}, None),
+        ("engine_load", {"transport": "disk"}, SHARDS),
+        ("engine_load", {"transport": "nccl", "bucket": 3}, None),
+        ("engine_load", {"transport": "ipc", "bucket": 3}, None),
+        ("engine_load", {"transport": "disk_delta"}, None),
+        ("engine_load", {}, None),
+        ("engine_pull", {"transport": "disk_delta"}, DELTAS),
+        ("bucket_ack", {"bucket": 3}, None),
+    ],
+)
+def test_which_phases_are_ends_of_which_arrows(name, args, pair):
+    assert find_pair(name, args) is pair
