@@ -34,18 +34,31 @@ def _timeline_off() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `integration/demo_session.py` tells of one whole demo, run once for all tests.
+    """What `integration/demo_session.py` tells of one whole demo over nccl, run once for all tests.
 
     Whoever uses it needs a timeout of 300 s.
     """
+    return _run_session("demo_session.py", tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="session")
+def demos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `integration/transports_session.py` tells of a small demo over each of the other transports.
+
+    Whoever uses it needs a timeout of 300 s.
+    """
+    return _run_session("transports_session.py", tmp_path_factory.mktemp("demos"))
+
+
+def _run_session(name: str, out: Path) -> dict[str, Any]:
     pytest.importorskip("torch")
     pytest.importorskip("ray")
-    script = ROOT / "tests" / "integration" / "demo_session.py"
+    script = ROOT / "tests" / "integration" / name
     paths = [str(ROOT), str(script.parent), os.environ.get("PYTHONPATH", "")]
     environment = {n: v for n, v in os.environ.items() if not n.startswith(("SLIME_", "RAY_"))}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path_factory.mktemp("demo"))],
+        [sys.executable, str(script), str(out)],
         check=False,
         env=environment,
         capture_output=True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +18,14 @@ from slime_profiler_plugin.demo import DemoResult, Settings, run_transports
 from slime_profiler_plugin.demo._processes import list_descendants
 
 SETTINGS = Settings(rollouts=2)
+SHARED = "/dev/shm"
 TRANSPORTS = ("ipc", "disk", "disk_delta")
+
+
+def is_orphan(name: str) -> bool:
+    """Whether shared memory was torch's, of a process that is gone (others on the machine have theirs)."""
+    found = re.fullmatch(r"torch_(\d+)_\d+_\d+", name)
+    return found is not None and not Path("/proc", found[1]).exists()
 
 
 def tell(result: DemoResult) -> dict[str, Any]:
@@ -40,6 +48,7 @@ def tell(result: DemoResult) -> dict[str, Any]:
 
 def main(out: Path) -> None:
     lines: list[str] = []
+    shared = set(os.listdir(SHARED))
     with tempfile.TemporaryDirectory(prefix="spt", dir="/tmp") as scratch:
         tempfile.tempdir = scratch
         demos = run_transports(SETTINGS, TRANSPORTS, out, report=lines.append)
@@ -49,6 +58,7 @@ def main(out: Path) -> None:
         "lines": lines,
         "left_running": len(list_descendants(os.getpid())),
         "left_behind": left_behind,
+        "left_shared": [name for name in set(os.listdir(SHARED)) - shared if is_orphan(name)],
     }
     sys.stdout.write(json.dumps(told) + "\n")
 
