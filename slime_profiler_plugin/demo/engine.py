@@ -81,7 +81,8 @@ class Engine:
             tensors = self._receive(bucket, handle)
         with timeline.phase("engine_load", **about):
             self._load(dict(zip(bucket.names, tensors, strict=True)), bucket.weight_version)
-            release_shared(self._settings.device)
+            if handle is not None:
+                release_shared(self._settings.device)
 
     def load_shards(self, sync: Mapping[str, Any]) -> None:
         """Load whole published weights. Raises `WeightsError` when they cannot be."""
