@@ -49,14 +49,15 @@ def begin(role: str, rank: int) -> None:
 class Trainer(TrainerActor):
     """A trainer rank."""
 
-    def __init__(self, settings: Any, rank: int) -> None:
+    def __init__(self, settings: Any, rank: int, lock: Any) -> None:
         begin("actor", rank)
-        super().__init__(settings, rank)
+        super().__init__(settings, rank, lock)
+        self._last = settings.rollouts - 1
 
-    def train(self, rollout: int, shares: Sequence[Any]) -> Any:
-        if rollout == self._settings.rollouts - 1:
+    def train(self, rollout: int, shares: Sequence[Any], values: Sequence[Any]) -> Any:
+        if rollout == self._last:
             _recover()
-        return super().train(rollout, shares)
+        return super().train(rollout, shares, values)
 
     def stop(self) -> None:
         super().stop()
@@ -74,9 +75,9 @@ class Engine(EngineActor):
 class Manager(RolloutManagerActor):
     """The rollout manager."""
 
-    def __init__(self, settings: Any, engines: Any) -> None:
+    def __init__(self, settings: Any) -> None:
         begin("rollout_manager", 0)
-        super().__init__(settings, engines)
+        super().__init__(settings)
 
 
 def can_mount() -> bool:
@@ -158,19 +159,19 @@ def killed_in_a_phase(role: str, rank: int) -> None:
     """Rank 1 is killed while it prepares rollout 1, once its record file tells of that phase."""
     if (role, rank) != ("actor", 1):
         return
-    trainer = importlib.import_module("slime_profiler_plugin.demo.trainer").Trainer
-    batch = trainer._batch
+    trainer = importlib.import_module("slime_profiler_plugin.demo.trainer")
+    batch_samples = trainer.batch_samples
 
-    def killed(self: Any, samples: Any) -> Any:
+    def killed(samples: Any, device: str) -> Any:
         if samples[0].rollout == 1:
             name = f"{timeline.source().rpartition('@')[2]}.jsonl"
             (file,) = Path(os.environ["SLIME_PROFILER_OUT"]).glob(f"*/records/*/{name}")
             while not _is_open(file, "data_preprocess"):
                 threading.Event().wait(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
-        return batch(self, samples)
+        return batch_samples(samples, device)
 
-    trainer._batch = killed
+    trainer.batch_samples = killed
 
 
 def _is_open(file: Path, name: str) -> bool:

@@ -33,7 +33,8 @@ SCRIPT = textwrap.dedent(
     sys.addaudithook(watch)
     started = timeline.start(role="actor", rank=0)
     settings = Settings(trainers=1, engines=0, rollouts=3)
-    trainer = Trainer(settings, 0, host_store(), [], NoLock())
+    trainer = Trainer(settings, 0, NoLock())
+    trainer.join(host_store())
     seen = []
 
     def done(train, sync):
@@ -48,7 +49,7 @@ SCRIPT = textwrap.dedent(
         )
         opened.clear()
 
-    train_loop(trainer, range(settings.rollouts), lambda r: synthetic_samples(settings, r, 0), done)
+    train_loop(trainer, [], range(settings.rollouts), lambda r: synthetic_samples(settings, r, 0), done)
     trainer.close()
     timeline.stop()
     ours = "slime_profiler_plugin.record"
