@@ -1,11 +1,11 @@
 """The RL loop over Ray actors: generate, train, sync, and prove that the sync was one.
 
-With `Settings.overlap`, rollout r + 1 is generated while r is trained on; the weights are sent
-between the two, never while engines generate::
+With `Settings.overlap`, rollout r + 1 is generated while r is trained on, with the weights that were
+sent last; no weights are sent while engines generate. With ``update_weights_interval=2``::
 
-    generate  0 | 1 |      2 | 3 |
-    train         0 | 1 |      2 | 3 |
-    sync                | * |        | *       update_weights_interval = 2
+    generate      0   1   2       3
+    train             0   1       2   3
+    sync      *               *           *
 """
 
 from __future__ import annotations
@@ -115,13 +115,15 @@ class _Loop:
             timeline.set_rollout(rollout)
             current = coming or self._generate(rollout)
             coming = None
+            if settings.overlap:
+                self._wait(current)
+                if rollout + 1 < settings.rollouts:
+                    coming = self._generate(rollout + 1)
             started = time.monotonic_ns()
-            # Without overlap the trainers are asked first, and wait for the samples themselves.
-            trained = None if settings.overlap else self._fleet.train(rollout, current.shares)
+            trained = self._fleet.train(rollout, current.shares)
+            # Without overlap the trainers wait for the samples themselves, as the driver does here.
             self._wait(current)
-            if settings.overlap and rollout + 1 < settings.rollouts:
-                coming = self._generate(rollout + 1)
-            reports = wait_for(trained or self._fleet.train(rollout, current.shares))
+            reports = wait_for(trained)
             self._note("train", rollout, started)
             syncs = (rollout + 1) % settings.update_weights_interval == 0
             dies = rollout == settings.restarts_after
