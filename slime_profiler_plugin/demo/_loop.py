@@ -11,7 +11,7 @@ sent last; no weights are sent while engines generate. With ``update_weights_int
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -49,12 +49,13 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of the loop; `rollout` is ``"initial"`` for the sync before the first.
 
-    `proof` is ``None`` where no sync followed.
+    `restarted` are those that died after training; `proof` is ``None`` where no sync followed.
     """
 
     rollout: int | str
     mean_reward: float | None = None
     losses: list[float] = []
+    restarted: list[str] = []
     proof: SyncProof | None = None
 
 
@@ -123,19 +124,22 @@ class _Loop:
             trained = self._fleet.train(rollout, current.shares)
             # Without overlap the trainers wait for the samples themselves, as the driver does here.
             self._wait(current)
-            reports = wait_for(trained)
+            reports: list[TrainReport] = wait_for(trained)
             self._note("train", rollout, started)
             syncs = (rollout + 1) % settings.update_weights_interval == 0
             dies = rollout == settings.restarts_after
             if coming is not None and (syncs or dies):
                 self._wait(coming)
-            if dies:
-                self._restart(rollout)
-            yield _result(rollout, reports, self._sync(rollout) if syncs or self._is_new(dies) else None)
-
-    def _is_new(self, dies: bool) -> bool:
-        """Whether an engine without weights was started, which cannot wait for the next regular sync."""
-        return dies and self._settings.restart_engine is not None
+            restarted = self._restart(rollout) if dies else []
+            # A new engine has no weights yet, and cannot wait for the next regular sync.
+            needs_weights = dies and settings.restart_engine is not None
+            yield RolloutResult(
+                rollout=rollout,
+                mean_reward=sum(r.mean_reward for r in reports) / len(reports),
+                losses=[sum(each) / len(reports) for each in zip(*(r.losses for r in reports), strict=True)],
+                restarted=restarted,
+                proof=self._sync(rollout) if syncs or needs_weights else None,
+            )
 
     def _generate(self, rollout: int) -> _Generation:
         return _Generation(rollout, self._fleet.generate(rollout), self._weight_version)
@@ -163,14 +167,18 @@ class _Loop:
             after = self._fleet.probe_engines()
             return prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
 
-    def _restart(self, rollout: int) -> None:
+    def _restart(self, rollout: int) -> list[str]:
         engine, rank = self._settings.restart_engine, self._settings.restart_rank
+        restarted = []
         if engine is not None:
             with self._noted("restart engine", rollout):
                 self._fleet.restart_engine(engine)
+            restarted.append(f"engine {engine}")
         if rank is not None:
             with self._noted("restart rank", rollout):
                 self._fleet.restart_trainer(rank, rollout)
+            restarted.append(f"trainer rank {rank}")
+        return restarted
 
     @contextmanager
     def _noted(self, what: str, rollout: int) -> Iterator[None]:
@@ -188,12 +196,3 @@ class _Loop:
                 weight_version=weight_version,
             )
         )
-
-
-def _result(rollout: int, reports: Sequence[TrainReport], proof: SyncProof | None) -> RolloutResult:
-    return RolloutResult(
-        rollout=rollout,
-        mean_reward=sum(r.mean_reward for r in reports) / len(reports),
-        losses=[sum(each) / len(reports) for each in zip(*(r.losses for r in reports), strict=True)],
-        proof=proof,
-    )

@@ -55,7 +55,7 @@ def test_each_turn_is_told_in_one_line():
     told = [
         describe(RolloutResult(rollout="initial", proof=proof)),
         describe(RolloutResult(rollout=3, mean_reward=0.25, losses=[0.1, 0.2], proof=proof)),
-        describe(RolloutResult(rollout=4, mean_reward=-0.5, losses=[0.1])),
+        describe(RolloutResult(rollout=4, mean_reward=-0.5, losses=[0.1], restarted=["engine 1"])),
     ]
     rest = (
         "sync 4 sent 1,000,000 bytes in 6 buckets; proved: 2 tensors and 2 tokens equal in 2 models, "
@@ -64,7 +64,7 @@ def test_each_turn_is_told_in_one_line():
     assert told == [
         f"initial: {rest}",
         f"rollout 3: mean reward +0.250, 2 steps; {rest}",
-        "rollout 4: mean reward -0.500, 1 steps; no weight sync",
+        "rollout 4: mean reward -0.500, 1 steps; engine 1 died and came back; no weight sync",
     ]
 
 
