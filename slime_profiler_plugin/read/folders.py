@@ -57,7 +57,7 @@ def read_run(folders: Sequence[Path | str]) -> Run:
     """
     unique = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
     for folder in unique:
-        _check_run_folder(folder)
+        check_run_folder(folder)
     ids = {folder: _run_id(folder) for folder in unique}
     if len(set(ids.values())) != 1:
         told = ", ".join(f"{folder} is {run_id}" for folder, run_id in ids.items())
@@ -69,7 +69,8 @@ def read_run(folders: Sequence[Path | str]) -> Run:
     return run
 
 
-def _check_run_folder(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
+    """Raises `FolderOfRunsError` for a folder that holds runs, `ReadError` for one that is no run."""
     if not folder.is_dir():
         what = "a file, not the folder of a run" if folder.exists() else "no such folder"
         raise ReadError(f"{folder}: {what}")
