@@ -11,8 +11,6 @@ import click
 from slime_profiler_plugin import __version__
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
     from slime_profiler_plugin.analyze import PhaseTable
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
@@ -140,6 +138,39 @@ def open_trace(target: Path, port: int) -> None:
         _fail(_tell(error), _FAILED)
 
 
+@main.command("ls")
+@click.argument(
+    "folder", metavar="[DIR]", default="runs", envvar="SLIME_PROFILER_OUT", type=click.Path(path_type=Path)
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, sizes in bytes.")
+def list_(folder: Path, as_json: bool) -> None:
+    """List the runs in a folder, the newest last, or show one run.
+
+    DIR is a folder of runs or the folder of one. Default: SLIME_PROFILER_OUT, else runs. Only the beginning
+    and the end of what each process wrote is read.
+
+    Exit code: 0; 1 there is no run.
+    """
+    from slime_profiler_plugin._show import print_cells
+    from slime_profiler_plugin.analyze import list_runs, roles_table, run_lines, runs_table
+    from slime_profiler_plugin.read import ReadError
+
+    try:
+        listing = list_runs(folder)
+    except ReadError as error:
+        _fail(str(error), _FAILED)
+    except OSError as error:
+        _fail(_tell(error), _FAILED)
+    if as_json:
+        _print_json(listing.to_builtins())
+    elif listing.is_run:
+        for line in run_lines(listing.runs[0]):
+            click.echo(line)
+        print_cells(roles_table(listing.runs[0]))
+    else:
+        print_cells(runs_table(listing))
+
+
 @main.group(cls=_Group)
 def config() -> None:
     """Configurations: those that are shipped, and a file of your own."""
@@ -239,8 +270,9 @@ def _print_demo(result: DemoResult) -> None:
 
 
 def _print_table(table: PhaseTable) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from slime_profiler_plugin._show import print_table
 
     name = table.rollout if isinstance(table.rollout, str) else f"rollout {table.rollout}"
     shown = Table(title=f"{name}: milliseconds (times it ran)", title_justify="left", box=None)
@@ -251,14 +283,7 @@ def _print_table(table: PhaseTable) -> None:
     for row in table.rows:
         cells = ["" if c is None else f"{c.total_ns / 1e6:.1f} ({c.count})" for c in row.cells]
         shown.add_row("  " * row.depth + row.phase, *cells)
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width to fit into
-        console.width = max(console.width, console.measure(shown, options=_unlimited(console)).maximum)
-    console.print(shown)
-
-
-def _unlimited(console: Console) -> ConsoleOptions:
-    return console.options.update(width=10_000)
+    print_table(shown)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from ._merge import merge_run
 from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
 from ._selection import rollout_order
-from ._tracks import format_rank, name_processes, presentation_order
+from ._tracks import name_processes, presentation_order
 
 __all__ = [
     "ENDED",
@@ -26,7 +26,6 @@ __all__ = [
     "RanksReport",
     "RolloutChoice",
     "find_endings",
-    "format_rank",
     "format_report",
     "merge_run",
     "name_processes",
