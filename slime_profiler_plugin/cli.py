@@ -152,7 +152,7 @@ def list_(folder: Path, as_json: bool) -> None:
     Exit code: 0; 1 there is no run.
     """
     from slime_profiler_plugin._show import print_cells
-    from slime_profiler_plugin.analyze import list_runs, roles_table, run_lines, runs_table
+    from slime_profiler_plugin.analyze import list_runs, listing_lines, roles_table, run_lines, runs_table
     from slime_profiler_plugin.read import ReadError
 
     try:
@@ -169,6 +169,8 @@ def list_(folder: Path, as_json: bool) -> None:
         print_cells(roles_table(listing.runs[0]))
     else:
         print_cells(runs_table(listing))
+        for line in listing_lines(listing):
+            click.echo(line)
 
 
 @main.group(cls=_Group)

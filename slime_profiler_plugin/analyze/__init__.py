@@ -11,7 +11,15 @@ from ._listing import (
     Sizes,
     list_runs,
 )
-from ._listing_text import TextTable, format_bytes, format_rollouts, roles_table, run_lines, runs_table
+from ._listing_text import (
+    TextTable,
+    format_bytes,
+    format_rollouts,
+    listing_lines,
+    roles_table,
+    run_lines,
+    runs_table,
+)
 from ._phase_table import Cell, Column, PhaseTable, Row, phase_table
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "format_bytes",
     "format_rollouts",
     "list_runs",
+    "listing_lines",
     "phase_table",
     "roles_table",
     "run_lines",

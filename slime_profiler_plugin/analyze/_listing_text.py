@@ -45,7 +45,7 @@ def runs_table(listing: Listing) -> TextTable:
             ", ".join(str(a.attempt) for a in run.attempts) or _NONE,
             format_rollouts(run.rollouts),
             "\n".join(_ranks_seen(run)) or _NONE,
-            "\n".join(_troubles(run, _TOLD_IN_TABLE)) or _NONE,
+            "\n".join([*_troubles(run, _TOLD_IN_TABLE), *_damage(run)]) or _NONE,
             _merged(run.merged),
             *map(format_bytes, (run.sizes.records, run.sizes.traces, run.sizes.merged)),
         )
@@ -72,6 +72,13 @@ def roles_table(run: RunSummary) -> TextTable:
     return TextTable(columns, rows, frozenset(("processes", *ENDINGS)))
 
 
+def listing_lines(listing: Listing) -> Iterator[str]:
+    """What stands below the table of runs."""
+    if listing.others:
+        more = f" and {len(listing.others) - _TOLD} more" if len(listing.others) > _TOLD else ""
+        yield f"no runs: {', '.join(listing.others[:_TOLD])}{more}"
+
+
 def run_lines(run: RunSummary) -> Iterator[str]:
     """What stands above the table of one run's roles."""
     some = "attempt" if len(run.attempts) == 1 else "attempts"
@@ -87,7 +94,7 @@ def run_lines(run: RunSummary) -> Iterator[str]:
         yield f"  {trouble}"
     yield from (f"  {told}" for told in _bounded(run.damage, _TOLD))
     if run.ignored:
-        yield f"  {len(run.ignored)} files are no source: {', '.join(run.ignored[:5])}"
+        yield f"  {len(run.ignored)} files are no source: {', '.join(_bounded(run.ignored, _TOLD))}"
 
 
 def format_rollouts(span: RolloutSpan) -> str:
@@ -128,6 +135,11 @@ def _troubles(run: RunSummary, told: int) -> list[str]:
     ]
     early = [process.name for process in run.processes if process.ending == ENDED_EARLY]
     return [*missing, *(f"{name}: {ENDED_EARLY}" for name in _bounded(early, told))]
+
+
+def _damage(run: RunSummary) -> Iterator[str]:
+    if run.damage:
+        yield f"{len(run.damage)} things cannot be read"
 
 
 def _stretches(numbers: Sequence[int]) -> list[str]:

@@ -175,7 +175,7 @@ def _read_ends(path: Path, damage: list[Damage], *, tail: bool = True) -> Iterat
     packed = path.suffix == ".gz"
     for size in _TAILS:
         head, rest = (_packed_ends if packed else _plain_ends)(path, size, damage, tail=tail)
-        if rest is None or b"\n" in rest:
+        if rest is None or 0 <= rest.find(b"\n") < len(rest) - 1:
             break
     if rest is None:
         yield from _decode_all(head if tail else head[: head.rfind(b"\n") + 1], bad)
@@ -249,8 +249,9 @@ def _decode(raw: bytes, bad: BadLines) -> Iterator[_Seen]:
 def _decode_line(raw: bytes) -> Iterator[_Seen]:
     try:
         sign = _decode_sign(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SchemaError(f"not a line of a record file: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        schema.decode_line(raw)  # says what is wrong, unless it is of a kind that we do not know
+        return
     if sign.kind in _SIGNS:
         yield sign
     elif sign.kind in _IN_FULL:
