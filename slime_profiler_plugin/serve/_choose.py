@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from slime_profiler_plugin.layout import RunPaths, parse_merged_name
 from slime_profiler_plugin.merge import format_report, merge_run, rollout_order
-from slime_profiler_plugin.read import check_run_folder, read_blocks
+from slime_profiler_plugin.read import Damage, check_run_folder, read_blocks
 
 _SUFFIXES: Final = (".json", ".json.gz")
 #: A file with no more content than this is looked at whole.
@@ -91,14 +91,15 @@ def _check_trace(path: Path) -> None:
         raise OpenError(f"{path}: not a regular file")
     text = b""
     whole = True
-    for block in read_blocks(path, []):
+    damage: list[Damage] = []
+    for block in read_blocks(path, damage):
         text += block
         if len(text) > _LOOKED_AT:
             whole = False
             break
     text = text.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
-        raise OpenError(f"{path}: no trace: it is empty")
+        raise OpenError(f"{path}: no trace: {damage[0].reason if damage else 'it is empty'}")
     if text[:1] not in b"{[":
         raise OpenError(f"{path}: no trace: it does not begin as JSON does")
     if whole and text[:1] == b"{" and b'"traceEvents"' not in text:
