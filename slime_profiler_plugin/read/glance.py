@@ -8,7 +8,7 @@ damage, an identity that changed there and is repeated in no later segment.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -65,9 +65,8 @@ class _Sign(msgspec.Struct, gc=False):
 
 _Seen: TypeAlias = "_Sign | schema.Process | schema.Identity | schema.Clock | schema.End"
 
-_decode_sign: Final = msgspec.json.Decoder(_Sign).decode
-_SPANS: Final = frozenset({"phase", "open", "mark"})
-_SIGNS: Final = frozenset({*_SPANS, "drop"})
+_signs: Final = msgspec.json.Decoder(_Sign)
+_SIGNS: Final = frozenset({"phase", "open", "mark", "drop"})
 _IN_FULL: Final = frozenset({"process", "identity", "clock", "end"})
 
 
@@ -146,11 +145,21 @@ def _glance(files: list[Path], run_id: str) -> Glance:
 
 def _take(glance: Glance, line: _Seen, clocks: PairFolder) -> None:
     if isinstance(line, _Sign):
-        start, end = _span(line)
-        if impossible_time(start, end) is None:
-            glance.last_ns = max(glance.last_ns, end)
-            if line.kind in _SPANS and line.rollout is not None:
-                glance.rollouts.add(line.rollout)
+        kind = line.kind
+        if kind == "drop":
+            glance.last_ns = max(glance.last_ns, line.at_ns)
+            return
+        start = end = line.start_ns
+        if kind == "phase":
+            end += line.dur_ns
+        elif kind == "open":
+            end = line.seen_ns
+        if impossible_time(start, end) is not None:
+            return
+        if end > glance.last_ns:
+            glance.last_ns = end
+        if line.rollout is not None:
+            glance.rollouts.add(line.rollout)
     elif isinstance(line, schema.Clock):
         clocks.add(ClockPair(line.mono_ns, line.unix_ns, line.error_ns))
         glance.last_ns = max(glance.last_ns, line.mono_ns)
@@ -159,14 +168,6 @@ def _take(glance: Glance, line: _Seen, clocks: PairFolder) -> None:
         glance.last_ns = max(glance.last_ns, line.at_ns)
     else:
         update_identity(glance.process, line)
-
-
-def _span(sign: _Sign) -> tuple[int, int]:
-    if sign.kind == "phase":
-        return sign.start_ns, sign.start_ns + sign.dur_ns
-    if sign.kind == "open":
-        return sign.start_ns, sign.seen_ns
-    return (sign.start_ns, sign.start_ns) if sign.kind == "mark" else (sign.at_ns, sign.at_ns)
 
 
 def _read_ends(path: Path, damage: list[Damage], *, tail: bool = True) -> Iterator[_Seen]:
@@ -222,19 +223,33 @@ def _packed_ends(path: Path, size: int, damage: list[Damage], *, tail: bool) -> 
     return (rest, None) if len(rest) == total else (head, rest)
 
 
-def _decode_all(text: bytes, bad: BadLines) -> Iterator[_Seen]:
+def _decode_all(text: bytes, bad: BadLines) -> list[_Seen]:
     """The lines of `text` that tell something; a last one without its newline may still be whole."""
     *lines, last = text.split(b"\n")
-    for raw in lines:
-        if raw:
-            yield from _decode(raw, bad)
+    lines = [raw for raw in lines if raw]
+    found: list[_Seen] = []
+    for sign, raw in zip(_decode_signs(lines), lines, strict=True):
+        if sign is not None and sign.kind in _SIGNS:
+            found.append(sign)
+        elif sign is None or sign.kind in _IN_FULL:
+            found.extend(_decode(raw, bad))
     if last:
         try:
-            yield from _decode_line(last)
+            found.extend(_decode_line(last))
         except SchemaError as error:
             _refuse_newer(error)
             bad.torn(None, len(last))
-            yield from _decode_after_tear(last)
+            found.extend(_decode_after_tear(last))
+    return found
+
+
+def _decode_signs(lines: list[bytes]) -> Sequence[_Sign | None]:
+    """All at once where that is possible; ``None`` for those that must be looked at singly."""
+    try:
+        signs = _signs.decode_lines(b"\n".join(lines))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        signs = []
+    return signs if len(signs) == len(lines) else [None] * len(lines)
 
 
 def _decode(raw: bytes, bad: BadLines) -> Iterator[_Seen]:
@@ -248,7 +263,7 @@ def _decode(raw: bytes, bad: BadLines) -> Iterator[_Seen]:
 
 def _decode_line(raw: bytes) -> Iterator[_Seen]:
     try:
-        sign = _decode_sign(raw)
+        sign = _signs.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         schema.decode_line(raw)  # says what is wrong, unless it is of a kind that we do not know
         return
