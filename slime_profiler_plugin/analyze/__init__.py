@@ -1,5 +1,47 @@
 """Questions over records; answers are tables."""
 
+from ._listing import (
+    AttemptSummary,
+    Listing,
+    MergedFile,
+    ProcessSummary,
+    RoleSummary,
+    RolloutSpan,
+    RunSummary,
+    Sizes,
+    list_runs,
+)
+from ._listing_text import (
+    TextTable,
+    format_bytes,
+    format_rollouts,
+    listing_lines,
+    roles_table,
+    run_lines,
+    runs_table,
+)
 from ._phase_table import Cell, Column, PhaseTable, Row, phase_table
 
-__all__ = ["Cell", "Column", "PhaseTable", "Row", "phase_table"]
+__all__ = [
+    "AttemptSummary",
+    "Cell",
+    "Column",
+    "Listing",
+    "MergedFile",
+    "PhaseTable",
+    "ProcessSummary",
+    "RoleSummary",
+    "RolloutSpan",
+    "Row",
+    "RunSummary",
+    "Sizes",
+    "TextTable",
+    "format_bytes",
+    "format_rollouts",
+    "list_runs",
+    "listing_lines",
+    "phase_table",
+    "roles_table",
+    "run_lines",
+    "runs_table",
+]

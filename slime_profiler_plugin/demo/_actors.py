@@ -6,8 +6,6 @@ their environment.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,9 +79,9 @@ class TrainerActor(_WorldMember):
         """What this rank's model says to the fixed prompts."""
         return self._trainer.probe()
 
-    def die(self) -> None:
-        """End as by a fault, with what was recorded until now written."""
-        _die()
+    def flush(self) -> None:
+        """Write what was recorded until now."""
+        timeline.flush()
 
     def stop(self) -> None:
         """Leave the world and end the record."""
@@ -123,9 +121,9 @@ class EngineActor(Engine):
         timeline.start(role="engine", rank=index, world_size=settings.engines, engine={"index": index})
         super().__init__(settings, index)
 
-    def die(self) -> None:
-        """End as by a fault, with what was recorded until now written."""
-        _die()
+    def flush(self) -> None:
+        """Write what was recorded until now."""
+        timeline.flush()
 
     def stop(self) -> None:
         """End the record."""
@@ -146,12 +144,6 @@ class RolloutManagerActor(RolloutManager):
     async def stop(self) -> None:
         """End the record."""
         timeline.stop()
-
-
-def _die() -> None:
-    # A record of a killed process ends with its last write; so that it ends at a known place:
-    timeline.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def as_engine_calls(handles: Sequence[Any]) -> list[EngineCalls]:

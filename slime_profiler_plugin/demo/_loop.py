@@ -1,17 +1,17 @@
 """The RL loop over Ray actors: generate, train, sync, and prove that the sync was one.
 
-With `Settings.overlap`, rollout r + 1 is generated while r is trained on; the weights are sent
-between the two, never while engines generate::
+With `Settings.overlap`, rollout r + 1 is generated while r is trained on, with the weights that were
+sent last; no weights are sent while engines generate. With ``update_weights_interval=2``::
 
-    generate  0 | 1 |      2 | 3 |
-    train         0 | 1 |      2 | 3 |
-    sync                | * |        | *       update_weights_interval = 2
+    generate      0   1   2       3
+    train             0   1       2   3
+    sync      *               *           *
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -50,12 +50,13 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of the loop; `rollout` is ``"initial"`` for the sync before the first.
 
-    `proof` is ``None`` where no sync followed.
+    `restarted` are those that died after training; `proof` is ``None`` where no sync followed.
     """
 
     rollout: int | str
     mean_reward: float | None = None
     losses: list[float] = []
+    restarted: list[str] = []
     proof: SyncProof | None = None
 
 
@@ -116,25 +117,30 @@ class _Loop:
             timeline.set_rollout(rollout)
             current = coming or self._generate(rollout)
             coming = None
+            if settings.overlap:
+                self._wait(current)
+                if rollout + 1 < settings.rollouts:
+                    coming = self._generate(rollout + 1)
             started = time.monotonic_ns()
-            # Without overlap the trainers are asked first, and wait for the samples themselves.
-            trained = None if settings.overlap else self._fleet.train(rollout, current.shares)
+            trained = self._fleet.train(rollout, current.shares)
+            # Without overlap the trainers wait for the samples themselves, as the driver does here.
             self._wait(current)
-            if settings.overlap and rollout + 1 < settings.rollouts:
-                coming = self._generate(rollout + 1)
-            reports = wait_for(trained or self._fleet.train(rollout, current.shares))
+            reports: list[TrainReport] = wait_for(trained)
             self._note("train", rollout, started)
             syncs = (rollout + 1) % settings.update_weights_interval == 0
             dies = rollout == settings.restarts_after
             if coming is not None and (syncs or dies):
                 self._wait(coming)
-            if dies:
-                self._restart(rollout)
-            yield _result(rollout, reports, self._sync(rollout) if syncs or self._is_new(dies) else None)
-
-    def _is_new(self, dies: bool) -> bool:
-        """Whether an engine without weights was started, which cannot wait for the next regular sync."""
-        return dies and self._settings.restart_engine is not None
+            restarted = self._restart(rollout) if dies else []
+            # A new engine has no weights yet, and cannot wait for the next regular sync.
+            needs_weights = dies and settings.restart_engine is not None
+            yield RolloutResult(
+                rollout=rollout,
+                mean_reward=sum(r.mean_reward for r in reports) / len(reports),
+                losses=[sum(each) / len(reports) for each in zip(*(r.losses for r in reports), strict=True)],
+                restarted=restarted,
+                proof=self._sync(rollout) if syncs or needs_weights else None,
+            )
 
     def _generate(self, rollout: int) -> _Generation:
         return _Generation(rollout, self._fleet.generate(rollout), self._weight_version)
@@ -164,14 +170,18 @@ class _Loop:
         remove_old_versions(self._settings, reports[0].weight_version)
         return proof
 
-    def _restart(self, rollout: int) -> None:
+    def _restart(self, rollout: int) -> list[str]:
         engine, rank = self._settings.restart_engine, self._settings.restart_rank
+        restarted = []
         if engine is not None:
             with self._noted("restart engine", rollout):
                 self._fleet.restart_engine(engine)
+            restarted.append(f"engine {engine}")
         if rank is not None:
             with self._noted("restart rank", rollout):
                 self._fleet.restart_trainer(rank, rollout)
+            restarted.append(f"trainer rank {rank}")
+        return restarted
 
     @contextmanager
     def _noted(self, what: str, rollout: int) -> Iterator[None]:
@@ -189,12 +199,3 @@ class _Loop:
                 weight_version=weight_version,
             )
         )
-
-
-def _result(rollout: int, reports: Sequence[TrainReport], proof: SyncProof | None) -> RolloutResult:
-    return RolloutResult(
-        rollout=rollout,
-        mean_reward=sum(r.mean_reward for r in reports) / len(reports),
-        losses=[sum(each) / len(reports) for each in zip(*(r.losses for r in reports), strict=True)],
-        proof=proof,
-    )

@@ -184,6 +184,8 @@ def describe(result: RolloutResult) -> str:
     told = []
     if result.mean_reward is not None:
         told.append(f"mean reward {result.mean_reward:+.3f}, {len(result.losses)} steps")
+    if result.restarted:
+        told.append(f"{' and '.join(result.restarted)} died and came back")
     told.append("no weight sync" if result.proof is None else _describe_proof(result.proof))
     return f"{name}: {'; '.join(told)}"
 

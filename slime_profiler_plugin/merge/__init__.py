@@ -1,12 +1,20 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
+from ._endings import ENDED, ENDED_EARLY, ENDED_WITH_JOB, ENDINGS, NO_END, find_endings
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
 from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
+from ._selection import rollout_order
+from ._tracks import name_processes, presentation_order
 
 __all__ = [
+    "ENDED",
+    "ENDED_EARLY",
+    "ENDED_WITH_JOB",
+    "ENDINGS",
+    "NO_END",
     "ConservationError",
     "DamageReport",
     "Ledger",
@@ -17,7 +25,11 @@ __all__ = [
     "ProcessReport",
     "RanksReport",
     "RolloutChoice",
+    "find_endings",
     "format_report",
     "merge_run",
+    "name_processes",
     "parse_choice",
+    "presentation_order",
+    "rollout_order",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from slime_profiler_plugin.read import ProcessRecords, Run
+from slime_profiler_plugin.read import ProcessSeen
 
 from ._times import RunClocks
 
@@ -17,16 +18,25 @@ NO_END: Final = "no end"
 _NS_PER_S: Final = 1_000_000_000
 
 
-def find_endings(run: Run, clocks: RunClocks) -> dict[tuple[str, str], str]:
-    """One of the four words above for each process, by its key.
+#: Each of them, as a run ends.
+ENDINGS: Final = (ENDED, ENDED_WITH_JOB, ENDED_EARLY, NO_END)
+
+
+def find_endings(
+    processes: Sequence[ProcessSeen], clocks: RunClocks | None = None
+) -> dict[tuple[str, str], str]:
+    """One of the four words above for each process of a run, by its key.
 
     A process without an end ended with the job when its last sign of life lies at most two of its
     periods before the driver's end. Where no driver ended, the last sign of life in the attempt
-    stands in for it: who fell silent earlier than that ended early.
+    stands in for it: who fell silent earlier than that ended early. `clocks` are made from the
+    processes where none are given.
     """
+    if clocks is None:
+        clocks = RunClocks(processes)
     endings = {}
-    for attempt in run.attempts:
-        members = [r for r in run.processes if r.process.attempt == attempt]
+    for attempt in sorted({r.process.attempt for r in processes}):
+        members = [r for r in processes if r.process.attempt == attempt]
         driver_ends = [
             clocks.of_process(r).to_reference(r.end.at_ns)
             for r in members
@@ -38,7 +48,7 @@ def find_endings(run: Run, clocks: RunClocks) -> dict[tuple[str, str], str]:
     return endings
 
 
-def _ending(records: ProcessRecords, last: int, driver_ends: list[int], latest: int) -> str:
+def _ending(records: ProcessSeen, last: int, driver_ends: list[int], latest: int) -> str:
     if records.end is not None:
         return ENDED
     allowed = round(2 * records.process.period_s * _NS_PER_S)

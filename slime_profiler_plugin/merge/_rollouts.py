@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from slime_profiler_plugin.layout import ATTEMPT_FILE, RunPaths, file_safe, rollout_name
+from slime_profiler_plugin.layout import ATTEMPT_FILE, RunPaths, file_safe, range_name, rollout_name
 from slime_profiler_plugin.read import Run
 from slime_profiler_plugin.schema import INITIAL
 
@@ -78,7 +78,7 @@ def plan_outputs(
         groups = [_latest(run, endings, known, warnings)]
     elif isinstance(choice, tuple):
         inside: list[int | str] = [r for r in known if isinstance(r, int) and choice[0] <= r < choice[1]]
-        groups = [(f"rollout_{choice[0]:06d}-{choice[1] - 1:06d}", inside)] if inside else []
+        groups = [(range_name(choice[0], choice[1] - 1), inside)] if inside else []
     else:
         groups = [(_stem(choice), [choice])] if choice in known else []
     if not groups:

@@ -30,9 +30,9 @@ class Shared:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.clocks = RunClocks(run)
+        self.clocks = RunClocks(run.processes, run.windows)
         self.syncs = SyncIndex(run)
-        self.endings = find_endings(run, self.clocks)
+        self.endings = find_endings(run.processes, self.clocks)
         self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process, ROLES))
         self._names = name_processes(self.ordered, len(run.attempts) > 1)
         self._counted: dict[Path, OtherWindow] = {}

@@ -15,7 +15,7 @@ from slime_profiler_plugin.clock import (
     convert_span,
     kineto_unix_ns,
 )
-from slime_profiler_plugin.read import ProcessRecords, Run, TraceWindow
+from slime_profiler_plugin.read import ProcessRecords, ProcessSeen, TraceWindow
 
 
 class RunClocks:
@@ -25,17 +25,17 @@ class RunClocks:
     without records, Unix time itself.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, processes: Sequence[ProcessSeen], windows: Sequence[TraceWindow] = ()) -> None:
         pairs: dict[str, list[ClockPair]] = defaultdict(list)
-        for records in run.processes:
+        for records in processes:
             pairs[records.process.clock_domain].extend(records.clock_pairs)
-        for window in run.windows:
+        for window in windows:
             domain = window.header.identity.get("clock_domain")
             if isinstance(domain, str):
                 pairs[domain].extend(window.header.clock_pairs)
         mappings = {domain: ClockMapping(found) if found else None for domain, found in pairs.items()}
-        drivers = [r for r in run.processes if r.process.role == "driver"]
-        first = next(iter(drivers or run.processes), None)
+        drivers = [r for r in processes if r.process.role == "driver"]
+        first = next(iter(drivers or processes), None)
         self.reference = first.process.clock_domain if first else next(iter(mappings), None)
         self.alignments = {} if self.reference is None else align_domains(mappings, self.reference)
 
@@ -44,7 +44,7 @@ class RunClocks:
         """The reference clock in terms of Unix time."""
         return self.alignments[self.reference].own if self.reference is not None else None
 
-    def of_process(self, records: ProcessRecords) -> Alignment:
+    def of_process(self, records: ProcessSeen) -> Alignment:
         """How the times in a record file are brought onto the reference."""
         return self.alignments[records.process.clock_domain]
 

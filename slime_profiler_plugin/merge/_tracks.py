@@ -7,11 +7,11 @@ file; names carry what the numbers were.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.read import ProcessRecords
+from slime_profiler_plugin.read import ProcessSeen
 
 #: Thread numbers start here, so that none is taken for its process's main thread.
 _FIRST_TID: Final = 1_000_000
@@ -103,12 +103,12 @@ def rank_key(process: schema.Process) -> tuple[Any, ...]:
     return (process.attempt, process.role, process.rank, engine, tuple(sorted(process.ranks.items())))
 
 
-def name_processes(processes: list[ProcessRecords], several_attempts: bool) -> dict[tuple[str, str], str]:
+def name_processes(processes: Sequence[ProcessSeen], several_attempts: bool) -> dict[tuple[str, str], str]:
     """The name of each process by its key, without its part.
 
     Incarnations of a rank are numbered, processes of a role without ranks are told apart by pid.
     """
-    groups: dict[tuple[Any, ...], list[ProcessRecords]] = {}
+    groups: dict[tuple[Any, ...], list[ProcessSeen]] = {}
     for records in processes:
         groups.setdefault(rank_key(records.process), []).append(records)
     names = {}

@@ -1,20 +1,31 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
-from ._files import Damage, ReadError, VanishedError
+from ._files import Damage, ReadError, VanishedError, read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
-from ._process import ProcessRecords
-from .folders import FolderOfRunsError, find_runs, is_run_folder, read_run
+from ._process import ProcessRecords, ProcessSeen
+from .folders import (
+    FolderOfRunsError,
+    attempt_numbers,
+    check_run_folder,
+    find_runs,
+    is_run_folder,
+    read_run,
+    read_run_id,
+)
+from .glance import Glance, glance_processes
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
-from .run import RoleRanks, Run, TraceWindow
+from .run import RoleRanks, Run, TraceWindow, count_ranks
 
 __all__ = [
     "DESCRIPTIONS",
     "Block",
     "Damage",
     "FolderOfRunsError",
+    "Glance",
     "LinesRefusedError",
     "ProcessRecords",
+    "ProcessSeen",
     "ReadError",
     "RecordLine",
     "RoleRanks",
@@ -27,12 +38,18 @@ __all__ = [
     "TraceRefusedError",
     "TraceWindow",
     "VanishedError",
+    "attempt_numbers",
+    "check_run_folder",
+    "count_ranks",
     "find_runs",
+    "glance_processes",
     "impossible_time",
     "is_run_folder",
+    "read_blocks",
     "read_events",
     "read_header",
     "read_lines",
     "read_run",
+    "read_run_id",
     "rollout_key",
 ]

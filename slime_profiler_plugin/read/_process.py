@@ -17,7 +17,35 @@ from .records import RecordLine, Segment, read_line_blocks
 _START_PAIR_ERROR_NS = 1_000_000
 
 
-class ProcessRecords:
+class ProcessSeen:
+    """Who a process is and when it was seen, however much of its files was read.
+
+    `process` is its identity as far as that is known, `end` its clean end, `first_ns` and `last_ns` the
+    first and the last sign of life, in ns of its clock domain.
+    """
+
+    def __init__(self, process: schema.Process) -> None:
+        self.process = process
+        self.end: schema.End | None = None
+        #: (monotonic, realtime) pairs, folded: those that agree are two of them.
+        self.clocks: list[ClockPair] = []
+        self.damage: list[Damage] = []
+        self.first_ns = process.start_ns
+        self.last_ns = process.start_ns
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(host, incarnation): no other process has it."""
+        return self.process.host, self.process.incarnation
+
+    @property
+    def clock_pairs(self) -> list[ClockPair]:
+        """The pairs; the one from the process line only if there is no other."""
+        start = ClockPair(self.process.start_ns, self.process.start_unix_ns, _START_PAIR_ERROR_NS)
+        return self.clocks or [start]
+
+
+class ProcessRecords(ProcessSeen):
     """What one process wrote.
 
     Kept in memory: its identity (`process`, brought up to date by `Identity` lines), thread
@@ -27,16 +55,12 @@ class ProcessRecords:
     """
 
     def __init__(self, segments: list[Segment], process: schema.Process) -> None:
+        super().__init__(process)
         self.segments = segments
-        self.process = process
         self.threads: dict[int, str] = {}
         self.phase_defs: dict[str, schema.PhaseDef] = {}
-        #: The (monotonic, realtime) pairs, folded: those that agree are two of them.
-        self.clocks: list[ClockPair] = []
         self.drops: list[schema.Drop] = []
         self.opens: list[schema.Open] = []
-        self.end: schema.End | None = None
-        self.damage: list[Damage] = []
         #: Lines by kind, as read once.
         self.counts: Counter[str] = Counter()
         #: (first start, last end) of the records of each rollout.
@@ -48,24 +72,11 @@ class ProcessRecords:
         self.orphan_brackets: set[int] = set()
         #: What each block of the segments holds.
         self.blocks: list[Block] = []
-        self.first_ns = process.start_ns
-        self.last_ns = process.start_ns
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """(host, incarnation): no other process has it."""
-        return self.process.host, self.process.incarnation
 
     @property
     def source(self) -> str:
         """This process as the sender of a weight sync; equal to ``timeline.source()`` there."""
         return f"{self.process.role}-{self.process.rank}@{self.process.incarnation}"
-
-    @property
-    def clock_pairs(self) -> list[ClockPair]:
-        """All (monotonic, realtime) pairs; the one from the process line only if there is no other."""
-        start = ClockPair(self.process.start_ns, self.process.start_unix_ns, _START_PAIR_ERROR_NS)
-        return self.clocks or [start]
 
     def items(self, wanted: Callable[[Block], bool] | None = None) -> Iterator[RecordLine]:
         """Every line in order with its unknown fields, read from the files.
@@ -147,7 +158,7 @@ def _note(
     elif isinstance(line, schema.Thread):
         records.threads[line.tid] = line.name
     elif isinstance(line, (schema.Identity, schema.Process)):
-        _update_identity(records.process, line)
+        update_identity(records.process, line)
     elif isinstance(line, schema.Drop):
         records.drops.append(line)
         records.last_ns = max(records.last_ns, line.at_ns)
@@ -183,7 +194,7 @@ def _note_span(records: ProcessRecords, line: schema.Phase | schema.Open | schem
             records.weight_versions.setdefault(line.weight_version, rollout)
 
 
-def _update_identity(process: schema.Process, line: schema.Identity | schema.Process) -> None:
+def update_identity(process: schema.Process, line: schema.Identity | schema.Process) -> None:
     """Later lines add to what is known; an empty field says nothing."""
     for name in ("role", "rank", "ranks", "world_size", "engine"):
         value = getattr(line, name)

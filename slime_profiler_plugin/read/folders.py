@@ -57,19 +57,20 @@ def read_run(folders: Sequence[Path | str]) -> Run:
     """
     unique = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
     for folder in unique:
-        _check_run_folder(folder)
-    ids = {folder: _run_id(folder) for folder in unique}
+        check_run_folder(folder)
+    ids = {folder: read_run_id(folder) for folder in unique}
     if len(set(ids.values())) != 1:
         told = ", ".join(f"{folder} is {run_id}" for folder, run_id in ids.items())
         raise ReadError(f"the folders belong to different runs: {told}")
     run = Run(ids[unique[0]], unique)
     _read_processes(run)
     _read_windows(run)
-    run.attempts = sorted({*_attempt_numbers(unique), *(p.process.attempt for p in run.processes)})
+    run.attempts = sorted({*attempt_numbers(unique), *(p.process.attempt for p in run.processes)})
     return run
 
 
-def _check_run_folder(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
+    """Raises `FolderOfRunsError` for a folder that holds runs, `ReadError` for one that is no run."""
     if not folder.is_dir():
         what = "a file, not the folder of a run" if folder.exists() else "no such folder"
         raise ReadError(f"{folder}: {what}")
@@ -81,8 +82,11 @@ def _check_run_folder(folder: Path) -> None:
     raise ReadError(f"{folder} is no run folder: it has no {layout.RUN_FILE}, records/ or traces/")
 
 
-def _run_id(folder: Path) -> str:
-    """What ``run.json`` says, else the first file that can be read, else the folder's name."""
+def read_run_id(folder: Path) -> str:
+    """The id of the run in `folder`.
+
+    What ``run.json`` says, else the first file that can be read, else the folder's name.
+    """
     paths = layout.RunPaths.at(folder)
     try:
         content: Any = msgspec.json.decode(paths.run_file.read_bytes())
@@ -107,7 +111,8 @@ def _told_run_id(path: Path) -> str | None:
     return None if process is None else process.run_id
 
 
-def _attempt_numbers(folders: Iterable[Path]) -> set[int]:
+def attempt_numbers(folders: Iterable[Path]) -> set[int]:
+    """The attempts that have a file of their own in one of `folders`."""
     names = (entry.name for folder in folders for entry in folder.iterdir())
     return {int(match[1]) for name in names if (match := layout.ATTEMPT_FILE.fullmatch(name))}
 

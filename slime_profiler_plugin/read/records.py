@@ -84,7 +84,7 @@ def read_line_blocks(
     Equal content has equal blocks: what was found out of a block at one reading (`wanted`) spares its
     decoding at the next. Raises as `read_lines` does.
     """
-    bad = _BadLines(segment.path, damage)
+    bad = BadLines(segment.path, damage)
     number = 0
     pending = b""
     block_number = -1
@@ -105,7 +105,7 @@ def read_line_blocks(
     bad.close()
 
 
-def _decode_last(raw: bytes, number: int, bad: _BadLines) -> list[RecordLine]:
+def _decode_last(raw: bytes, number: int, bad: BadLines) -> list[RecordLine]:
     """A last line without its newline may still be whole: then only the newline is missing."""
     try:
         line, extra = schema.decode_line(raw)
@@ -117,7 +117,7 @@ def _decode_last(raw: bytes, number: int, bad: _BadLines) -> list[RecordLine]:
     return [RecordLine(line, extra)]
 
 
-def _decode(raw: bytes, number: int, bad: _BadLines) -> Iterator[RecordLine]:
+def _decode(raw: bytes, number: int, bad: BadLines) -> Iterator[RecordLine]:
     try:
         line, extra = schema.decode_line(raw)
     except NewerVersionError as error:
@@ -130,17 +130,20 @@ def _decode(raw: bytes, number: int, bad: _BadLines) -> Iterator[RecordLine]:
 
 
 def _decode_after_tear(raw: bytes) -> Iterator[RecordLine]:
-    """The whole line behind a torn one: a write that failed half-way leaves no newline."""
+    try:
+        line, extra = schema.decode_line(after_tear(raw))
+    except SchemaError:
+        return
+    yield RecordLine(line, extra)
+
+
+def after_tear(raw: bytes) -> bytes:
+    """The line behind a torn one, or nothing: a write that failed half-way leaves no newline."""
     at = raw.rfind(_LINE_START)
-    if at > 0:
-        try:
-            line, extra = schema.decode_line(raw[at:])
-        except SchemaError:
-            return
-        yield RecordLine(line, extra)
+    return raw[at:] if at > 0 else b""
 
 
-class _BadLines:
+class BadLines:
     """Counts the bad lines of one file into its list of damage."""
 
     def __init__(self, path: Path, damage: list[Damage]) -> None:
@@ -149,18 +152,21 @@ class _BadLines:
         self._more = 0
         self._kept = 0
 
-    def add(self, number: int, reason: str) -> None:
+    def add(self, number: int | None, reason: str) -> None:
+        """One more; `number` where it is known."""
         if self._kept < _REASONS_KEPT:
             self._kept += 1
             self._damage.append(Damage(str(self.path), "corrupt", reason, number, 1))
         else:
             self._more += 1
 
-    def torn(self, number: int, size: int) -> None:
+    def torn(self, number: int | None, size: int) -> None:
+        """The last one, cut off after `size` bytes."""
         reason = f"the last line is torn after {size} bytes"
         self._damage.append(Damage(str(self.path), "truncated", reason, number, 1))
 
     def close(self) -> None:
+        """No more: those that were only counted are added."""
         if self._more:
             reason = f"{self._more} more lines cannot be read"
             self._damage.append(Damage(str(self.path), "corrupt", reason, None, self._more))

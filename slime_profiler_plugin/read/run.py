@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from slime_profiler_plugin import schema
 from slime_profiler_plugin.schema import INITIAL
 
 from ._files import Damage, ReadError
@@ -51,6 +53,20 @@ class RoleRanks(NamedTuple):
         return sorted(set(range(size)) - self.seen) if size <= _MOST_RANKS else []
 
 
+def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:
+    """Ranks seen, per attempt and role, for the roles that number their processes."""
+    seen: dict[tuple[int, str], set[int]] = defaultdict(set)
+    sizes: dict[tuple[int, str], int] = {}
+    for process in processes:
+        if process.role is None or process.rank is None:
+            continue
+        key = (process.attempt, process.role)
+        seen[key].add(process.rank)
+        if process.world_size is not None:
+            sizes[key] = max(sizes.get(key, 0), process.world_size)
+    return [RoleRanks(*key, frozenset(ranks), sizes.get(key)) for key, ranks in sorted(seen.items())]
+
+
 class Run:
     """A run: its processes in the order in which they started, its windows, and what was wrong.
 
@@ -87,14 +103,4 @@ class Run:
 
     def role_ranks(self) -> list[RoleRanks]:
         """Ranks seen, per attempt and role, for the roles that number their processes."""
-        seen: dict[tuple[int, str], set[int]] = defaultdict(set)
-        sizes: dict[tuple[int, str], int] = {}
-        for records in self.processes:
-            process = records.process
-            if process.role is None or process.rank is None:
-                continue
-            key = (process.attempt, process.role)
-            seen[key].add(process.rank)
-            if process.world_size is not None:
-                sizes[key] = max(sizes.get(key, 0), process.world_size)
-        return [RoleRanks(*key, frozenset(ranks), sizes.get(key)) for key, ranks in sorted(seen.items())]
+        return count_ranks(records.process for records in self.processes)

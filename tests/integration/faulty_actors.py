@@ -49,14 +49,15 @@ def begin(role: str, rank: int) -> None:
 class Trainer(TrainerActor):
     """A trainer rank."""
 
-    def __init__(self, settings: Any, rank: int) -> None:
+    def __init__(self, settings: Any, rank: int, lock: Any) -> None:
         begin("actor", rank)
-        super().__init__(settings, rank)
+        super().__init__(settings, rank, lock)
+        self._last = settings.rollouts - 1
 
-    def train(self, rollout: int, shares: Sequence[Any]) -> Any:
-        if rollout == self._settings.rollouts - 1:
+    def train(self, rollout: int, shares: Sequence[Any], values: Sequence[Any]) -> Any:
+        if rollout == self._last:
             _recover()
-        return super().train(rollout, shares)
+        return super().train(rollout, shares, values)
 
     def stop(self) -> None:
         super().stop()
@@ -74,9 +75,9 @@ class Engine(EngineActor):
 class Manager(RolloutManagerActor):
     """The rollout manager."""
 
-    def __init__(self, settings: Any, engines: Any) -> None:
+    def __init__(self, settings: Any) -> None:
         begin("rollout_manager", 0)
-        super().__init__(settings, engines)
+        super().__init__(settings)
 
 
 def can_mount() -> bool:
@@ -159,7 +160,7 @@ def killed_in_a_phase(role: str, rank: int) -> None:
     if (role, rank) != ("actor", 1):
         return
     trainer = importlib.import_module("slime_profiler_plugin.demo.trainer")
-    batch = trainer.batch_samples
+    batch_samples = trainer.batch_samples
 
     def killed(samples: Any, device: str) -> Any:
         if samples[0].rollout == 1:
@@ -168,7 +169,7 @@ def killed_in_a_phase(role: str, rank: int) -> None:
             while not _is_open(file, "data_preprocess"):
                 threading.Event().wait(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
-        return batch(samples, device)
+        return batch_samples(samples, device)
 
     trainer.batch_samples = killed
 

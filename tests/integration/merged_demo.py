@@ -15,7 +15,11 @@ SLICES = """
 select s.id, s.name, s.category as cat, s.ts, s.dur, process.name as process,
   extract_arg(s.arg_set_id, 'args.phase_id') as phase_id,
   extract_arg(s.arg_set_id, 'args.run_id') as run_id,
-  extract_arg(s.arg_set_id, 'args.attempt') as attempt
+  extract_arg(s.arg_set_id, 'args.attempt') as attempt,
+  extract_arg(s.arg_set_id, 'args.rollout') as rollout,
+  extract_arg(s.arg_set_id, 'args.sync') as sync,
+  extract_arg(s.arg_set_id, 'args.bucket') as bucket,
+  extract_arg(s.arg_set_id, 'args.source') as source
 from slice s join thread_track t on t.id = s.track_id join thread using (utid) join process using (upid)
 order by s.ts, s.id
 """

@@ -39,9 +39,9 @@ OTHER = textwrap.dedent(
 DEMO = textwrap.dedent(
     """
     import json, os, sys
-    from slime_profiler_plugin.demo import run_demo
+    from slime_profiler_plugin.demo import Settings, run_demo
 
-    result = run_demo(sys.argv[1], rollouts=1, config="off")
+    result = run_demo(sys.argv[1], Settings(rollouts=1), "off")
     print(json.dumps([len(result.loop.rollouts), os.environ["RAY_ADDRESS"]]))
     """
 )

@@ -47,7 +47,7 @@ class Demo(NamedTuple):
 
 
 def run_demo(out: Path, config: dict[str, Any], fault: str | None = None, **environment: str) -> Demo:
-    told = whole_demo.run(out, config, ROLLOUTS, fault=fault, environment=environment)
+    told = whole_demo.run(out, config, fault, environment, rollouts=ROLLOUTS)
     assert "failed" not in told, told
     return Demo(out, told)
 
@@ -205,7 +205,7 @@ def test_a_slow_export(training: list[dict[str, Any]], tmp_path: Path) -> None:
 
 
 def test_a_trainer_killed_inside_a_phase(tmp_path: Path) -> None:
-    told = whole_demo.run(tmp_path, RECORDS, ROLLOUTS, fault="killed_in_a_phase")
+    told = whole_demo.run(tmp_path, RECORDS, "killed_in_a_phase", rollouts=ROLLOUTS)
     assert "an actor failed" in told["failed"]
     (folder,) = (tmp_path / "runs").iterdir()
     done = CliRunner().invoke(main, ["merge", str(folder), "--rollout", "1"], catch_exceptions=False)

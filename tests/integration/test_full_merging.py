@@ -51,7 +51,7 @@ def check(folder: Path, out: Path) -> Iterator[int]:
 def test_a_run_is_merged_while_it_is_recorded(tmp_path: Path) -> None:
     seen: list[int] = []
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(whole_demo.run, tmp_path, CONFIG, ROLLOUTS)
+        running = pool.submit(whole_demo.run, tmp_path, CONFIG, rollouts=ROLLOUTS)
         while not running.done():
             for folder in (tmp_path / "runs").glob("*"):
                 seen += check(folder, tmp_path / f"out-{len(seen)}")

@@ -84,7 +84,7 @@ class Done(NamedTuple):
     @property
     def buckets(self) -> int:
         """Per sync."""
-        (buckets,) = set(self.told["buckets"])
+        (buckets,) = {sum(report["buckets"] for report in reports) for reports in self.told["syncs"]}
         return int(buckets)
 
     def profiled(self, rollout: int | str) -> list[tuple[int, int]]:
@@ -96,7 +96,9 @@ class Done(NamedTuple):
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Done:
     shape = SHAPES[request.param]
     out = tmp_path_factory.mktemp(request.param)
-    told = whole_demo.run(out, shape.config, shape.rollouts, shape.trainers, shape.engines)
+    told = whole_demo.run(
+        out, shape.config, rollouts=shape.rollouts, trainers=shape.trainers, engines=shape.engines
+    )
     assert "failed" not in told, told
     assert told["exit_code"] == 0
     folder = Path(told["run_folder"])

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import faulty_actors
+import msgspec
 
-from slime_profiler_plugin.demo import DemoError, _loop, driver
+from slime_profiler_plugin.demo import DemoError, Settings, _fleet, _loop, driver
 
 ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 280
@@ -25,13 +26,11 @@ _TIMEOUT_S = 280
 def run(
     out: Path,
     config: str | dict[str, Any],
-    rollouts: int,
-    trainers: int = 2,
-    engines: int = 1,
     fault: str | None = None,
     environment: dict[str, str] | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Run a demo below `out` and return what it told.
+    """Run a demo of those `Settings`, with one engine unless they say more, and return what it told.
 
     `fault` names a function of `faulty_actors`, called in every actor before it records.
     `environment` is added to that of the actors alone. What they warned of is found in
@@ -46,9 +45,7 @@ def run(
     arguments = {
         "out": str(out),
         "config": config,
-        "rollouts": rollouts,
-        "trainers": trainers,
-        "engines": engines,
+        "settings": {"engines": 1, **settings},
         "fault": fault,
         "environment": environment or {},
     }
@@ -74,9 +71,9 @@ def warnings_of(out: Path) -> dict[str, list[str]]:
 
 def _main(arguments: dict[str, Any]) -> dict[str, Any]:
     out = Path(arguments["out"])
-    _loop.TrainerActor = faulty_actors.Trainer  # type: ignore[misc]
-    _loop.EngineActor = faulty_actors.Engine  # type: ignore[misc]
-    _loop.RolloutManagerActor = faulty_actors.Manager  # type: ignore[misc]
+    _fleet.TrainerActor = faulty_actors.Trainer  # type: ignore[misc]
+    _fleet.EngineActor = faulty_actors.Engine  # type: ignore[misc]
+    _fleet.RolloutManagerActor = faulty_actors.Manager  # type: ignore[misc]
     added = {
         **arguments["environment"],
         faulty_actors.OUT: str(out),
@@ -84,23 +81,17 @@ def _main(arguments: dict[str, Any]) -> dict[str, Any]:
     }
     run_loop, tokens = driver.run_loop, []
 
-    class NotingActors(_loop._Actors):
+    class NotingFleet(_fleet.Fleet):
         def probe_trainers(self) -> Any:
             probes = super().probe_trainers()
             tokens.append(probes[0].tokens)
             return probes
 
-    _loop._Actors = NotingActors  # type: ignore[misc]
+    _loop.Fleet = NotingFleet  # type: ignore[misc]
     driver.run_loop = lambda settings, environment, done: run_loop(settings, {**environment, **added}, done)
     tempfile.tempdir = tempfile.mkdtemp(prefix="sp", dir="/tmp")
     try:
-        result = driver.run_demo(
-            out / "runs",
-            arguments["rollouts"],
-            arguments["trainers"],
-            arguments["engines"],
-            arguments["config"],
-        )
+        result = driver.run_demo(out / "runs", Settings(**arguments["settings"]), arguments["config"])
     except DemoError as error:
         return {"failed": str(error)}
     finally:
@@ -108,7 +99,11 @@ def _main(arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         "run_folder": str(result.run_folder),
         "model_bytes": result.loop.model_bytes,
-        "buckets": [each.proof.sync.buckets for each in result.loop.rollouts],
+        "syncs": [
+            [] if each.proof is None else msgspec.to_builtins(each.proof.reports)
+            for each in result.loop.rollouts
+        ],
+        "log": msgspec.to_builtins(result.loop.log),
         "exit_code": None if result.merged is None else result.merged.exit_code(),
         "training": [
             {
@@ -118,7 +113,7 @@ def _main(arguments: dict[str, Any]) -> dict[str, Any]:
                 "logit_change": each.proof.logit_change,
                 "tokens": drawn,
             }
-            for each, drawn in zip(result.loop.rollouts, tokens, strict=True)
+            for each, drawn in zip((r for r in result.loop.rollouts if r.proof), tokens, strict=True)
         ],
     }
 

@@ -208,7 +208,7 @@ def test_a_configuration_file_is_checked_and_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["merge"], ["config"], ["config", "list"], ["config", "show"], ["demo"]]
+    "verb", [[], ["merge"], ["open"], ["ls"], ["config"], ["config", "list"], ["config", "show"], ["demo"]]
 )
 def test_help_needs_no_framework(verb):
     program = (

@@ -82,7 +82,7 @@ def test_no_data_pattern_matches_nothing():
             assert list(packages[package].glob(pattern)), f"{package}: {pattern}"
 
 
-@pytest.mark.parametrize("extra", ["", "record", "analyze"])
+@pytest.mark.parametrize("extra", ["", "record", "analyze", "open"])
 def test_what_a_training_image_installs_names_no_framework(extra):
     text = (ROOT / "pyproject.toml").read_text()
     key = extra if extra else "dependencies"

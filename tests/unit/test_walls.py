@@ -123,7 +123,7 @@ def test_help_of_every_verb_loads_no_framework(verb):
     modules = _modules_after(code, absent=True)
     assert not _frameworks(modules)
     parts = {name.split(".")[1] for name in modules if "." in name}
-    assert not parts & {"record", "merge", "demo", "analyze"}
+    assert not parts & {"record", "merge", "demo", "analyze", "serve"}
 
 
 @pytest.mark.parametrize("absent", [False, True])
@@ -140,6 +140,45 @@ except SystemExit as end:
     assert not _frameworks(modules)
     assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
     assert len(list(RunPaths.at(run.folder).merged.iterdir())) == 3
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_ls_loads_no_framework_and_no_recorder(absent, tmp_path):
+    run = write_synthetic_run(tmp_path)
+    code = f"""
+from slime_profiler_plugin.cli import main
+for folder in ({str(tmp_path)!r}, {str(run.folder)!r}):
+    main(["ls", folder], standalone_mode=False)
+"""
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+
+
+#: The page of a run is served to its end, by the signal that ends it.
+_OPEN = """
+import os, signal, threading, urllib.request
+from slime_profiler_plugin import cli, serve
+
+def look(page, run):
+    status = urllib.request.urlopen(page.url).status
+    threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    return [f"answered {{status}}"]
+
+serve.describe_page = look
+cli.main(["open", {run!r}], standalone_mode=False)
+"""
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_open_loads_no_framework_no_recorder_and_not_viztracer(absent, tmp_path):
+    pytest.importorskip("viztracer")
+    run = write_synthetic_run(tmp_path)
+    code = _OPEN.format(run=str(run.folder)) + "assert 'viztracer' not in sys.modules\n"
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+    assert len(list(RunPaths.at(run.folder).merged.iterdir())) == 1
 
 
 @pytest.mark.parametrize("package", ["slime_tb_plugin", "slime_profiler_configs"])

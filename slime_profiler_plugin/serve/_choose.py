@@ -1,0 +1,106 @@
+"""Which trace is meant by a file or by the folder of a run."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from slime_profiler_plugin.layout import RunPaths, parse_merged_name
+from slime_profiler_plugin.merge import format_report, merge_run, rollout_order
+from slime_profiler_plugin.read import Damage, check_run_folder, read_blocks
+
+_SUFFIXES: Final = (".json", ".json.gz")
+#: A file with no more content than this is looked at whole.
+_LOOKED_AT: Final = 1 << 16
+
+
+class OpenError(ValueError):
+    """What was named is no trace; the message says why."""
+
+
+class Chosen(NamedTuple):
+    """The trace to show, and whether its run has records that were written after it."""
+
+    trace: Path
+    outdated: bool
+
+
+def choose_trace(target: Path, report: Callable[[str], None]) -> Chosen:
+    """The trace that `target` means: itself, or the last of what is merged of a run, by its rollouts.
+
+    Of a run of which nothing is merged, the latest complete rollout is, which `report` is told line by
+    line. Raises `OpenError` for what is no trace, `read.ReadError` for a folder that is no run
+    (`read.FolderOfRunsError` when it holds some), what `merge_run` raises, and `OSError`.
+    """
+    if not target.is_dir():
+        _check_trace(target)
+        return Chosen(target, outdated=False)
+    check_run_folder(target)
+    paths = RunPaths.at(target)
+    merged = _last_merged(paths)
+    if merged is not None:
+        _check_trace(merged)
+        written = merged.stat().st_mtime_ns
+        return Chosen(merged, any(changed > written for changed in _changes(paths)))
+    report(f"{target}: nothing is merged yet; merging the latest complete rollout")
+    done = merge_run([target])
+    for line in format_report(done):
+        report(line)
+    return Chosen(Path(done.outputs[-1].path), outdated=False)
+
+
+def _last_merged(paths: RunPaths) -> Path | None:
+    """By the order of rollouts; a range counts by its last, and less than that one alone."""
+    if not paths.merged.is_dir():
+        return None
+    found = [
+        ((rollout_order(last), rollout_order(first)), entry)
+        for entry in paths.merged.iterdir()
+        for first, last in [parse_merged_name(entry.name) or (None, None)]
+        if first is not None and last is not None and entry.is_file()
+    ]
+    return max(found)[1] if found else None
+
+
+def _changes(paths: RunPaths) -> list[int]:
+    """When each record file and window last changed, Unix ns."""
+    found = []
+    for path in (*paths.records.glob("*/*"), *paths.traces.glob("*/*")):
+        try:
+            about = path.stat()
+        except FileNotFoundError:  # it was given another name, or compressed
+            continue
+        if stat.S_ISREG(about.st_mode):
+            found.append(about.st_mtime_ns)
+    return found
+
+
+def _check_trace(path: Path) -> None:
+    """That it looks like a trace; the UI will say what it thinks of the rest of it.
+
+    Raises `OpenError`, and `read.ReadError` where it cannot be read.
+    """
+    if not os.path.lexists(path):
+        raise OpenError(f"{path}: no such file or folder")
+    if not path.name.endswith(_SUFFIXES):
+        raise OpenError(f"{path}: no trace: its name ends in neither .json nor .json.gz")
+    if not path.is_file():
+        raise OpenError(f"{path}: not a regular file")
+    text = b""
+    whole = True
+    damage: list[Damage] = []
+    for block in read_blocks(path, damage):
+        text += block
+        if len(text) > _LOOKED_AT:
+            whole = False
+            break
+    text = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
+        raise OpenError(f"{path}: no trace: {damage[0].reason if damage else 'it is empty'}")
+    if text[:1] not in b"{[":
+        raise OpenError(f"{path}: no trace: it does not begin as JSON does")
+    if whole and text[:1] == b"{" and b'"traceEvents"' not in text:
+        raise OpenError(f"{path}: no trace: it has no traceEvents")
