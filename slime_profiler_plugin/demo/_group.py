@@ -60,6 +60,20 @@ def leave_world() -> None:
     dist.destroy_process_group()
 
 
+def agree(value: Any, group: Any) -> Any:
+    """What the group's rank 0 gave as `value`. Collective."""
+    agreed = [value]
+    _distributed().broadcast_object_list(agreed, src=0, group=group)
+    return agreed[0]
+
+
+def gather(value: Any, group: Any) -> list[Any]:
+    """What each of the group's ranks gave as `value`. Collective."""
+    gathered: list[Any] = [None] * group.size()
+    _distributed().all_gather_object(gathered, value, group=group)
+    return gathered
+
+
 class BroadcastGroup:
     """A group beside the world: rank 0 sends weights, the others are engines.
 

@@ -159,12 +159,7 @@ class _Loop:
         reports = self._fleet.update_weights()
         self._weight_version = reports[0].weight_version
         self._note("sync", rollout, started, self._weight_version)
-        with timeline.phase(
-            "weight_check",
-            sync=reports[0].sync,
-            source=reports[0].source,
-            weight_version=self._weight_version,
-        ):
+        with timeline.phase("weight_check", **reports[0].fields()):
             after = self._fleet.probe_engines()
             proof = prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
         remove_old_versions(self._settings, reports[0].weight_version)

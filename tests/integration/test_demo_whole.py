@@ -107,6 +107,33 @@ def test_the_same_run_id_twice_is_two_attempts(tmp_path):
     assert {p.ending for p in report.processes} == {"ended"}
 
 
+@pytest.mark.parametrize(
+    ("transport", "arrows"),
+    [("ipc", {"bucket_send to engine_receive"}), ("disk", {"shard_write to engine_load"})],
+)
+def test_weights_reach_whoever_was_started_again(tmp_path, transport, arrows):
+    whole = ("--trainers", "2", "--engines", "2", "--rollouts", "3")
+    done = run_demo(
+        tmp_path, *whole, "--transport", transport, "--restart-engine", "1", "--restart-rank", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("tokens equal in 4 models") == 4
+    report = merge_run([only_run(tmp_path)], "all", tmp_path / "merged")
+    assert [set(output.arrows_drawn) for output in report.outputs] == [arrows] * 4
+    assert [output.arrows for output in report.outputs] == [report.outputs[0].arrows] * 4
+    assert [output.arrows_not_drawn for output in report.outputs] == [{}] * 4
+
+
+@pytest.mark.parametrize("option", ["--restart-engine", "--restart-rank"])
+def test_after_a_restart_there_is_a_baseline_before_the_next_difference(tmp_path, option):
+    whole = ("--trainers", "2", "--engines", "2", "--rollouts", "3")
+    done = run_demo(tmp_path, *whole, "--transport", "disk_delta", option, "0")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stdout.splitlines() if "proved" in line]
+    assert ["bytes whole in" in line for line in told] == [True, False, True, False]
+    assert ["as differences in" in line for line in told] == [False, True, False, True]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     scratch = Path(tempfile.mkdtemp(prefix="spi", dir="/tmp"))  # Ray's socket paths must fit below it

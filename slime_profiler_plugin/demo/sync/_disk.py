@@ -24,8 +24,10 @@ class DiskSender:
     def __init__(self, rank: SyncRank) -> None:
         self._rank = rank
 
-    def own_source(self) -> None:
+    @property
+    def is_source(self) -> bool:
         """All ranks write one version."""
+        return self._rank.is_source
 
     def send(self, engines: Sequence[EngineCalls], fields: Fields) -> Sent:  # noqa: ARG002 - the driver asks them
         """Write this rank's files, and wait for the others."""

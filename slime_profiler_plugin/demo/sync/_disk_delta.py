@@ -42,8 +42,10 @@ class DeltaSender:
         self._version: str | None = None
         self._published: dict[str, Bytes] = {}
 
-    def own_source(self) -> None:
+    @property
+    def is_source(self) -> bool:
         """All ranks publish one version."""
+        return self._rank.is_source
 
     def send(self, engines: Sequence[EngineCalls], fields: Fields) -> Sent:
         """Publish this rank's files; rank 0 then has the engines fetch and apply all."""

@@ -31,24 +31,22 @@ class IpcSender:
             # The other strategy passes file descriptors, for which processes must trust each other's key.
             torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
 
-    def own_source(self) -> str | None:
-        """A rank that serves an engine is that engine's sender."""
-        return timeline.source() if self._serves() else None
+    @property
+    def is_source(self) -> bool:
+        """Whether there is an engine beside this rank, which it alone sends to."""
+        return self._rank.number < self._rank.settings.engines
 
     def send(self, engines: Sequence[EngineCalls], fields: Fields) -> Sent:
         """All buckets to the engine beside this rank."""
         sizes = []
         with self._rank.paused(engines, fields):
-            if self._serves():
+            if self.is_source:
                 engine = engines[self._rank.number]
                 sizes = [
                     self._send_bucket(number, parts, engine, fields)
                     for number, parts in enumerate(self._rank.buckets())
                 ]
         return Sent(buckets=len(sizes), bytes=sum(sizes))
-
-    def _serves(self) -> bool:
-        return self._rank.number < self._rank.settings.engines
 
     def _send_bucket(self, number: int, parts: Sequence[Part], engine: EngineCalls, fields: Fields) -> int:
         with timeline.phase("weight_convert", bucket=number, **fields):

@@ -25,8 +25,10 @@ class NcclSender:
         self._group: BroadcastGroup | None = None
         self._connected: list[str] = []
 
-    def own_source(self) -> None:
+    @property
+    def is_source(self) -> bool:
         """Rank 0 alone sends."""
+        return self._rank.is_source
 
     def send(self, engines: Sequence[EngineCalls], fields: Fields) -> Sent:
         """All buckets to all engines, one after the other."""

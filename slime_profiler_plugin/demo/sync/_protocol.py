@@ -60,8 +60,9 @@ class Sent(NamedTuple):
 class Sender(Protocol):
     """One transport on one trainer rank. Building it and `send` are collective."""
 
-    def own_source(self) -> str | None:
-        """Who this rank's part of a sync is keyed by, where that is not rank 0."""
+    @property
+    def is_source(self) -> bool:
+        """Whether this rank's part of a sync is keyed by itself, else by rank 0."""
 
     def send(self, engines: Sequence[EngineCalls], fields: Fields) -> Sent:
         """Bring the weights to the engines, or to where they will fetch them."""

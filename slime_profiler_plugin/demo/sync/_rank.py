@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.demo._group import agree
 from slime_profiler_plugin.demo._model import Parameters
 from slime_profiler_plugin.demo._settings import Settings
 from slime_profiler_plugin.demo._weights import Part, split_buckets
@@ -44,15 +45,7 @@ class SyncRank(NamedTuple):
     def agree(self, value: Any, fields: Fields) -> Any:
         """What rank 0 gave as `value`; waits for it."""
         with timeline.phase("barrier", **fields):
-            return self.agree_unseen(value)
-
-    def agree_unseen(self, value: Any) -> Any:
-        """The same outside any sync."""
-        import torch.distributed as dist
-
-        agreed = [value]
-        dist.broadcast_object_list(agreed, src=0, group=self.barriers)
-        return agreed[0]
+            return agree(value, self.barriers)
 
     @contextmanager
     def paused(self, engines: Sequence[EngineCalls], fields: Fields) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.demo._group import gather
 from slime_profiler_plugin.demo._settings import Settings, Transport
 
 from ._disk import DiskSender
@@ -29,18 +30,21 @@ _SENDERS: Final[dict[Transport, Callable[[SyncRank], Sender]]] = {
 class WeightSync:
     """All weight syncs of one trainer rank in one world. Building it and `run` are collective.
 
-    The source, rank 0, counts the syncs: `next_sync` is the number of the coming one.
+    The source counts the syncs: `next_sync` is the number of the coming one. Where several ranks are sources,
+    all have the count of the one that is farthest, since no source may use a number twice.
     """
 
     def __init__(
         self, parameters: Parameters, barriers: Any, lock: Lock, settings: Settings, next_sync: int = 0
     ) -> None:
-        """`barriers` is the gloo group of all trainer ranks; `lock` and `next_sync` count on rank 0."""
+        """`barriers` is the gloo group of all trainer ranks; `lock` counts on rank 0."""
         rank = SyncRank(parameters, barriers, lock, settings)
         self._transport = settings.transport
         self._sender = _SENDERS[settings.transport](rank)
-        source, self.next_sync = rank.agree_unseen((timeline.source(), next_sync))
-        self._source: str | None = self._sender.own_source() or source
+        is_source, own = self._sender.is_source, timeline.source()
+        told = gather((is_source, own, next_sync), barriers)
+        self._source: str | None = own if is_source else told[0][1]
+        self.next_sync: int = max(number for one, _, number in told if one)
 
     def run(self, engines: Sequence[EngineCalls]) -> SyncReport:
         """Send this model's weights to every engine. All ranks are given all engines.
