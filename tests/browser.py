@@ -166,7 +166,7 @@ class _Files(http.server.SimpleHTTPRequestHandler):
         "": "application/octet-stream",
     }
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         pass
 
 

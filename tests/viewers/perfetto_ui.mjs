@@ -211,6 +211,15 @@ const COMMANDS = {
     });
   },
 
+  /** Selects nothing, and folds the panel of details away. */
+  async unselect() {
+    await page.evaluate(() => window.app.trace.selection.clearSelection());
+    const fold = (icon) => page.locator(".pf-split-panel__handle button", { hasText: icon });
+    await fold("keyboard_arrow_down").click();
+    await fold("keyboard_arrow_up").waitFor();
+    await rest();
+  },
+
   /** Brings a part of the panel of details into view. */
   async details({ title }) {
     await page.locator(".pf-section", { hasText: title }).evaluate((element) => element.scrollIntoView({ block: "start" }));
