@@ -60,8 +60,13 @@ function header(name) {
 
 /** Waits until a trace is on screen, or a dialog is. */
 async function settle() {
-  const shown = () => window.app.trace !== undefined && !window.app.isLoadingTrace && document.querySelector(".pf-track");
-  await page.waitForFunction(`document.querySelector("${DIALOG}") || (${shown})()`);
+  // A function, not its text: the page may forbid itself `eval`.
+  const settled = (dialog) => {
+    const { app } = window;
+    const shown = app.trace !== undefined && !app.isLoadingTrace && document.querySelector(".pf-track") !== null;
+    return shown || document.querySelector(dialog) !== null;
+  };
+  await page.waitForFunction(settled, DIALOG);
   const told = await dialogs();
   if (told.length > 0) return { dialogs: told };
   await idle();
