@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -69,6 +73,30 @@ def test_a_rollout_of_the_demo(demo, ui, tmp_path):
     path = RunPaths.at(Path(demo["run_folder"])).merged_file(rollout_name(1))
     check_loaded(ui.drop(path), path.name)
     check_shown(ui.browser, "demo", tmp_path)
+
+
+def test_the_page_of_open(ui, tmp_path):
+    path = merge_synthetic(tmp_path)
+    with run_open(path) as url:
+        ui.browser.open(url)
+        check_loaded(ui.browser.do("settle"))
+        check_shown(ui.browser, "open", tmp_path)
+
+
+@contextlib.contextmanager
+def run_open(path: Path) -> Iterator[str]:
+    """The address that ``slime-profiler open`` tells, until Ctrl-C."""
+    command = [sys.executable, "-m", "slime_profiler_plugin.cli", "open", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = next((line.strip() for line in process.stdout if line.startswith("http://")), None)
+            assert url is not None
+            yield url
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def check_loaded(settled: dict[str, Any], name: str = "") -> None:
