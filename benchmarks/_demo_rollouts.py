@@ -62,7 +62,8 @@ class DemoRollouts:
             server.listen()
             setup = ProcessSetup(
                 config=config,
-                environment={LAUNCH_VARIABLE: RUN_ID, RUN_ID_VARIABLE: RUN_ID},
+                # Kineto tells of every window it begins and ends.
+                environment={LAUNCH_VARIABLE: RUN_ID, RUN_ID_VARIABLE: RUN_ID, "KINETO_LOG_LEVEL": "99"},
                 prepare=partial(_join, str(address)),
             )
             running = stack.enter_context(
@@ -98,32 +99,40 @@ class DemoRollouts:
             raise RuntimeError("a process of the demo does not record: its warning says why")
 
     def switch(self, times: int) -> None:
-        """From here on each phase is recorded so many times; with 0 the recording calls are the off ones."""
+        """From here on each phase is recorded so many times; with 0 the recording calls are the off ones.
+
+        What was recorded before is written.
+        """
         _ask(self._all, "switch", times)
 
     def stop(self) -> None:
         """Record no more; all files are closed."""
         _ask(self._all, "stop")
 
-    def run(self) -> Times:
-        """One rollout and the sync after it: from the first rank's start to the last one's end."""
+    def run(self, *, write: bool = False) -> Times:
+        """One rollout and the sync after it: from the first rank's start to the last one's end.
+
+        `write`: what it recorded is written by each process at its end, and that counts.
+        """
         began_engines = _ask(self._engines, "read")
-        began = _ask(self._actors, "go")
+        began = _ask(self._actors, "go", write)
         ended = [line.recv() for line in self._actors]
         for _ in self._actors:  # else their pipes fill up
             next(self._reports)
-        ended_engines = _ask(self._engines, "read")
+        ended_engines = _ask(self._engines, "end", write)
         wall_ns = max(stamp.mono_ns for stamp in ended) - min(stamp.mono_ns for stamp in began)
         spent = zip([*began, *began_engines], [*ended, *ended_engines], strict=True)
         return Times(wall_ns / 1e9, sum(e.cpu_ns - b.cpu_ns for b, e in spent) / 1e9)
 
     def export(self) -> Times:
         """End and write a window whose last rollout is over; what that took the rank that has it."""
-        return max(_ask(self._actors, "export"))
+        times: list[Times] = _ask(self._actors, "export")
+        return max(times)
 
     def writers_cpu(self) -> float:
         """CPU seconds that the threads which write have taken so far; all that waits is written first."""
-        return sum(_ask(self._all, "writer")) / 1e9
+        taken_ns: list[int] = _ask(self._all, "writer")
+        return sum(taken_ns) / 1e9
 
 
 def _ask(lines: Sequence[Connection], order: str, *arguments: object) -> list[Any]:
@@ -143,7 +152,7 @@ def _join(address: str, role: str, rank: int) -> None:
     train = Trainer.train
 
     def waiting_train(self: Trainer, rollout: int, fetch: Callable[[], Any]) -> Any:
-        line.send(_read())
+        line.send(orders.end())
         orders.obey()
         return train(self, rollout, fetch)
 
@@ -160,6 +169,13 @@ class _Orders:
             self._identity["engine"] = {"index": rank}
         self._off = _calls(Timeline())
         self._on: dict[str, Any] = {}
+        self._write = False
+
+    def end(self) -> _Stamp:
+        """At the end of a rollout."""
+        if self._write:
+            timeline.flush()
+        return _read()
 
     def obey(self) -> None:
         """Answer until it is to go on; the end of the benchmark ends the process."""
@@ -169,6 +185,7 @@ class _Orders:
             except EOFError:
                 os._exit(0)
             if order == "go":
+                (self._write,) = arguments
                 self._line.send(_read())
                 return
             self._line.send(getattr(self, f"_{order}")(*arguments))
@@ -179,6 +196,7 @@ class _Orders:
         return started
 
     def _switch(self, times: int) -> None:
+        self._on["flush"]()
         calls = self._on if times else self._off
         if times > 1:
             calls = {**calls, "phase": _repeated_phase(calls["phase"], times)}
@@ -191,6 +209,10 @@ class _Orders:
 
     def _read(self) -> _Stamp:
         return _read()
+
+    def _end(self, write: bool) -> _Stamp:
+        self._write = write
+        return self.end()
 
     def _export(self) -> Times:
         before = _read()

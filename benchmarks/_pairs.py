@@ -13,7 +13,7 @@ LEAST = 6
 
 
 class Summary(NamedTuple):
-    """Of `pairs` values: their median, the interval it lies in with `CONFIDENCE`, their quartiles' distance."""
+    """Of `pairs` values: the median, the interval it lies in with `CONFIDENCE`, the quartiles' distance."""
 
     median: float
     low: float
@@ -23,11 +23,8 @@ class Summary(NamedTuple):
 
     def scaled(self, factor: float) -> Summary:
         """The summary of all values times `factor` > 0."""
-        return Summary(*(value * factor for value in self[:4]), self.pairs)
-
-    def shifted(self, by: float) -> Summary:
-        """The summary of all values plus `by`."""
-        return Summary(self.median + by, self.low + by, self.high + by, self.spread, self.pairs)
+        median, low, high, spread = (value * factor for value in self[:4])
+        return Summary(median, low, high, spread, self.pairs)
 
 
 def relative(pairs: Iterable[tuple[float, float]]) -> list[float]:

@@ -27,14 +27,16 @@ from slime_profiler_plugin.config import Config, load_config
 from slime_profiler_plugin.demo import Settings
 
 AIM = 0.01
-PAIRS = 400
-#: One record of a phase costs too little to be seen beside what rollouts vary by; so many do not.
+PAIRS = 300
+#: One record costs too little to be seen beside what rollouts vary by, so many for each phase do not.
+#: It is also about how many rollouts pass between two turns of the writer, so that records of this
+#: many and one turn are what that many rollouts cost.
 REPEATED = 16
 WARM_UP = 5
-#: Rollouts in which the writers' threads are watched: they have their turn once a second.
-WRITER_ROLLOUTS = 100
 #: Rollouts that are compared after a window.
 LATER = 3
+#: Pairs of the first part for each of a rollout that is watched, and of a window.
+PAIRS_PER_WATCHED = 3
 PAIRS_PER_WINDOW = 25
 
 A = TypeVar("A")
@@ -48,8 +50,9 @@ class Timeline(NamedTuple):
     null: Pairs
     once: Pairs
     repeated: Pairs
-    #: Seconds of CPU per rollout.
+    #: Seconds of CPU of the writers' threads, in `watched` rollouts.
     writers_cpu: float
+    watched: int
 
 
 class Windows(NamedTuple):
@@ -76,8 +79,7 @@ def main() -> int:
                 demo.run()
             timeline = measure_timeline(demo, out, pairs)
             windows = measure_windows(demo, out, max(2, pairs // PAIRS_PER_WINDOW))
-        phases = sum(count_phases(out / "writer")[0].values()) / WRITER_ROLLOUTS
-        print_timeline(timeline, phases)
+        print_timeline(timeline, sum(count_phases(out / "writers")[0].values()))
         traces = out.glob("windows/*/traces/*/*.gz")
         print_windows(windows, [len(gzip.decompress(trace.read_bytes())) for trace in traces])
         print(f"\n{load()}")
@@ -99,26 +101,29 @@ def shipped(name: str, out: Path) -> Config:
 
 def measure_timeline(demo: DemoRollouts, out: Path, pairs: int) -> Timeline:
     """Compare single rollouts, within one recording, then watch the writers in another."""
-    kinds = [0] * max(1, pairs // 2) + [1] * pairs + [REPEATED] * max(1, pairs // 4)
+    kinds = [0] * max(1, pairs // 2) + [1] * pairs + [REPEATED] * max(1, pairs // 2)
     chance = random.Random(0)
     chance.shuffle(kinds)
     compared: dict[int, Pairs] = {0: [], 1: [], REPEATED: []}
-    demo.start(shipped("timeline", out / "timeline"))
+    config = shipped("timeline", out / "timeline")
+    # The writers have no turn of their own, which could fall into either rollout of a pair.
+    quiet = msgspec.structs.replace(config.records, period_s=3600, flush_bytes=config.records.segment_bytes)
+    demo.start(msgspec.structs.replace(config, records=quiet))
 
     def run(times: int) -> Times:
         demo.switch(times)
-        return demo.run()
+        return demo.run(write=times == REPEATED)
 
     for times in kinds:
         compared[times].append(in_random_order(chance, run, times, 0))
     demo.stop()
-    demo.start(shipped("timeline", out / "writer"))
-    before = demo.writers_cpu()
-    for _ in range(WRITER_ROLLOUTS):
+    demo.start(shipped("timeline", out / "writers"))
+    watched = max(10, pairs // PAIRS_PER_WATCHED)
+    for _ in range(watched):
         demo.run()
-    writers_cpu = (demo.writers_cpu() - before) / WRITER_ROLLOUTS
+    writers_cpu = demo.writers_cpu()
     demo.stop()
-    return Timeline(compared[0], compared[1], compared[REPEATED], writers_cpu)
+    return Timeline(compared[0], compared[1], compared[REPEATED], writers_cpu, watched)
 
 
 def measure_windows(demo: DemoRollouts, out: Path, count: int) -> Windows:
@@ -162,23 +167,26 @@ def summary_of(pairs: Pairs, clock: str) -> Summary:
     return summarize(relative((getattr(with_, clock), getattr(without, clock)) for with_, without in pairs))
 
 
-def print_timeline(measured: Timeline, phases: float) -> None:
-    """The first part's table and its verdict."""
+def print_timeline(measured: Timeline, written: int) -> None:
+    """The first part's table and its verdict; `written`: phases of the rollouts that were watched."""
     plain = [without for pairs in measured[:3] for _, without in pairs]
     wall, cpu = (statistics.median(getattr(times, clock) for times in plain) for clock in Times._fields)
+    phases = written / measured.watched
     print(f"a rollout and its sync: {wall * 1e3:.1f} ms, {cpu * 1e3:.1f} ms of CPU, {phases:.0f} phases\n")
     print_header("against a rollout with nothing recorded")
     print_pairs("nothing (what cannot be seen)", measured.null)
-    print_pairs("timeline", measured.once)
-    print_pairs(f"timeline, each phase {REPEATED} times", measured.repeated)
-    in_loop = summary_of(measured.repeated, "cpu").scaled(1 / REPEATED)
-    writers = measured.writers_cpu / cpu
-    cost = in_loop.shifted(writers)
-    micro = cpu / phases * 1e6
-    print(f"\nof CPU, by the last row / {REPEATED} and the writers' own clocks")
-    print(f"  in the loop      {percent(in_loop)}   {in_loop.median * micro:5.2f} us a phase")
-    print(f"  writers' threads {writers:+7.2%}{'':20}   {writers * micro:5.2f} us a phase")
-    print(f"verdict: recording costs {percent(cost)} of CPU: {verdict(cost)}\n")
+    print_pairs("timeline, before it is written", measured.once)
+    print_pairs(f"each phase {REPEATED} times, and written", measured.repeated)
+    wall_share, cpu_share = (
+        summary_of(measured.repeated, clock).scaled(1 / REPEATED) for clock in Times._fields
+    )
+    print(f"\none rollout's share of the last row\n  wall {percent(wall_share)}\n  CPU  {percent(cpu_share)}")
+    a_phase = cpu_share.scaled(cpu / phases * 1e6)
+    print(f"  a phase: {a_phase.median:.1f} us of CPU ({a_phase.low:.1f} to {a_phase.high:.1f})")
+    print(
+        f"  of it, by their own clocks, the writers' threads: {measured.writers_cpu / written * 1e6:.1f} us"
+    )
+    print(f"verdict: recording costs {percent(cpu_share)} of CPU, {verdict(cpu_share)}\n")
 
 
 def verdict(cost: Summary) -> str:
@@ -214,9 +222,8 @@ def print_windows(measured: Windows, trace_bytes: list[int]) -> None:
 
 def print_header(title: str) -> None:
     """Of a table of pairs."""
-    print(
-        f"{title}\n  {'':34}{'wall, 95 % interval':>27}{'spread':>8}{'CPU, 95 % interval':>28}{'spread':>8}{'pairs':>7}"
-    )
+    columns = f"{'wall, 95 % interval':>28}{'spread':>8}{'CPU, 95 % interval':>29}{'spread':>8}{'pairs':>7}"
+    print(f"{title}\n  {'':34}{columns}")
 
 
 def print_pairs(name: str, pairs: Pairs) -> None:
