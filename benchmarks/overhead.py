@@ -202,7 +202,7 @@ def verdict(cost: Summary) -> str:
 def print_windows(measured: Windows, trace_bytes: list[int]) -> None:
     """The second part's table, and the first window of the process by itself: it sets the profiler up."""
     print_header(
-        f"with a window in rank 0 (trace {max(trace_bytes) / 1e6:.1f} MB), against the timeline only"
+        f"with a window in rank 0 (trace {max(trace_bytes, default=0) / 1e6:.1f} MB), against the timeline only"
     )
     print_pairs("rollout of the warm-up", measured.warm_up[1:])
     print_pairs("recorded rollout", measured.recorded[1:])
