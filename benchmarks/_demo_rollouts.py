@@ -98,31 +98,33 @@ class DemoRollouts:
         if not all(_ask(self._all, "start", config)):
             raise RuntimeError("a process of the demo does not record: its warning says why")
 
-    def switch(self, times: int) -> None:
-        """From here on each phase is recorded so many times; with 0 the recording calls are the off ones.
+    def switch(self, *, recording: bool, timed: bool = False) -> None:
+        """From here on the recording calls are those that record, or the off ones.
 
-        What was recorded before is written.
+        `timed`: with a clock around each call, for `in_calls`. What was recorded before is written.
         """
-        _ask(self._all, "switch", times)
+        _ask(self._all, "switch", recording, timed)
 
     def stop(self) -> None:
         """Record no more; all files are closed."""
         _ask(self._all, "stop")
 
-    def run(self, *, write: bool = False) -> Times:
-        """One rollout and the sync after it: from the first rank's start to the last one's end.
-
-        `write`: what it recorded is written by each process at its end, and that counts.
-        """
+    def run(self) -> Times:
+        """One rollout and the sync after it: from the first rank's start to the last one's end."""
         began_engines = _ask(self._engines, "read")
-        began = _ask(self._actors, "go", write)
+        began = _ask(self._actors, "go")
         ended = [line.recv() for line in self._actors]
         for _ in self._actors:  # else their pipes fill up
             next(self._reports)
-        ended_engines = _ask(self._engines, "end", write)
+        ended_engines = _ask(self._engines, "read")
         wall_ns = max(stamp.mono_ns for stamp in ended) - min(stamp.mono_ns for stamp in began)
         spent = zip([*began, *began_engines], [*ended, *ended_engines], strict=True)
         return Times(wall_ns / 1e9, sum(e.cpu_ns - b.cpu_ns for b, e in spent) / 1e9)
+
+    def in_calls(self) -> float:
+        """CPU seconds in all processes' calls, in or out of a phase, since the last time."""
+        taken_ns: list[int] = _ask(self._all, "clocked")
+        return sum(taken_ns) / 1e9
 
     def export(self) -> Times:
         """End and write a window whose last rollout is over; what that took the rank that has it."""
@@ -152,7 +154,7 @@ def _join(address: str, role: str, rank: int) -> None:
     train = Trainer.train
 
     def waiting_train(self: Trainer, rollout: int, fetch: Callable[[], Any]) -> Any:
-        line.send(orders.end())
+        line.send(_read())
         orders.obey()
         return train(self, rollout, fetch)
 
@@ -169,13 +171,7 @@ class _Orders:
             self._identity["engine"] = {"index": rank}
         self._off = _calls(Timeline())
         self._on: dict[str, Any] = {}
-        self._write = False
-
-    def end(self) -> _Stamp:
-        """At the end of a rollout."""
-        if self._write:
-            timeline.flush()
-        return _read()
+        self._clock = _Clock()
 
     def obey(self) -> None:
         """Answer until it is to go on; the end of the benchmark ends the process."""
@@ -185,7 +181,6 @@ class _Orders:
             except EOFError:
                 os._exit(0)
             if order == "go":
-                (self._write,) = arguments
                 self._line.send(_read())
                 return
             self._line.send(getattr(self, f"_{order}")(*arguments))
@@ -195,24 +190,23 @@ class _Orders:
         self._on = _calls(timeline)
         return started
 
-    def _switch(self, times: int) -> None:
+    def _switch(self, recording: bool, timed: bool) -> None:
         self._on["flush"]()
-        calls = self._on if times else self._off
-        if times > 1:
-            calls = {**calls, "phase": _repeated_phase(calls["phase"], times)}
-            calls["begin"] = _repeated_begin(calls["begin"], times)
+        calls = self._on if recording else self._off
+        if timed:
+            calls = {**calls, **self._clock.around(calls["phase"], calls["begin"])}
         for name, call in calls.items():
             setattr(timeline, name, call)
+
+    def _clocked(self) -> int:
+        taken_ns, self._clock.taken_ns = self._clock.taken_ns, 0
+        return taken_ns
 
     def _stop(self) -> None:
         timeline.stop()
 
     def _read(self) -> _Stamp:
         return _read()
-
-    def _end(self, write: bool) -> _Stamp:
-        self._write = write
-        return self.end()
 
     def _export(self) -> Times:
         before = _read()
@@ -234,20 +228,48 @@ def _calls(of: Timeline) -> dict[str, Any]:
     return {name: getattr(of, name) for name in Timeline.__slots__ if not name.startswith("_")}
 
 
-def _repeated_phase(phase: Callable[..., Any], times: int) -> Callable[..., Any]:
-    def repeated(name: str, /, **fields: Any) -> Any:
-        for _ in range(times - 1):
-            with phase(name, **fields):
-                pass
-        return phase(name, **fields)
+class _Clock:
+    """Counts the CPU that a thread spends in the calls, where they stand, so with cold caches."""
 
-    return repeated
+    def __init__(self) -> None:
+        self.taken_ns = 0
+
+    def around(self, phase: Callable[..., Any], begin: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+        """Calls in the place of these."""
+        return {
+            "phase": lambda name, /, **fields: _TimedPhase(self, phase, name, fields),
+            "begin": lambda name, /, **fields: _TimedSpan(self, begin, name, fields),
+        }
 
 
-def _repeated_begin(begin: Callable[..., Any], times: int) -> Callable[..., Any]:
-    def repeated(name: str, /, **fields: Any) -> Any:
-        for _ in range(times - 1):
-            begin(name, **fields).end()
-        return begin(name, **fields)
+class _TimedPhase:
+    __slots__ = ("_clock", "_fields", "_inner", "_name", "_phase")
 
-    return repeated
+    def __init__(self, clock: _Clock, phase: Callable[..., Any], name: str, fields: dict[str, Any]) -> None:
+        self._clock, self._phase, self._name, self._fields = clock, phase, name, fields
+
+    def __enter__(self) -> None:
+        before = time.thread_time_ns()
+        self._inner = inner = self._phase(self._name, **self._fields)
+        inner.__enter__()
+        self._clock.taken_ns += time.thread_time_ns() - before
+
+    def __exit__(self, *error: object) -> None:
+        before = time.thread_time_ns()
+        self._inner.__exit__(*error)
+        self._clock.taken_ns += time.thread_time_ns() - before
+
+
+class _TimedSpan:
+    __slots__ = ("_clock", "_inner")
+
+    def __init__(self, clock: _Clock, begin: Callable[..., Any], name: str, fields: dict[str, Any]) -> None:
+        self._clock = clock
+        before = time.thread_time_ns()
+        self._inner = begin(name, **fields)
+        clock.taken_ns += time.thread_time_ns() - before
+
+    def end(self, **fields: Any) -> None:
+        before = time.thread_time_ns()
+        self._inner.end(**fields)
+        self._clock.taken_ns += time.thread_time_ns() - before

@@ -26,6 +26,10 @@ class Summary(NamedTuple):
         median, low, high, spread = (value * factor for value in self[:4])
         return Summary(median, low, high, spread, self.pairs)
 
+    def shifted(self, by: float) -> Summary:
+        """The summary of all values plus `by`."""
+        return Summary(self.median + by, self.low + by, self.high + by, self.spread, self.pairs)
+
 
 def relative(pairs: Iterable[tuple[float, float]]) -> list[float]:
     """(with, without) as what "with" costs more, relative to "without"."""

@@ -1,8 +1,9 @@
 """What recording costs the demo's loop: real training and weight syncs in gloo processes, without Ray.
 
 Neighbouring rollouts of one loop are compared, with recording and without, in random order: what else
-the machine does hits both alike. Pairs in which nothing is recorded show what this cannot see. Run as
-``python benchmarks/overhead.py [pairs]``. The exit status is 1 only when a record was dropped.
+the machine does hits both alike. Pairs in which nothing is recorded show what this cannot see; clocks
+around the calls, and of the writers' threads, see more. Run as ``python benchmarks/overhead.py
+[pairs]``. The exit status is 1 only when a record was dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +28,7 @@ from slime_profiler_plugin.config import Config, load_config
 from slime_profiler_plugin.demo import Settings
 
 AIM = 0.01
-PAIRS = 300
-#: One record costs too little to be seen beside what rollouts vary by, so many for each phase do not.
-#: It is also about how many rollouts pass between two turns of the writer, so that records of this
-#: many and one turn are what that many rollouts cost.
-REPEATED = 16
+PAIRS = 240
 WARM_UP = 5
 #: Rollouts that are compared after a window.
 LATER = 3
@@ -48,8 +45,9 @@ class Timeline(NamedTuple):
     """What the first part measured. Pairs are (with, without)."""
 
     null: Pairs
-    once: Pairs
-    repeated: Pairs
+    recorded: Pairs
+    #: Seconds of CPU per rollout in the calls, recording and not.
+    in_calls: list[tuple[float, float]]
     #: Seconds of CPU of the writers' threads, in `watched` rollouts.
     writers_cpu: float
     watched: int
@@ -101,21 +99,32 @@ def shipped(name: str, out: Path) -> Config:
 
 def measure_timeline(demo: DemoRollouts, out: Path, pairs: int) -> Timeline:
     """Compare single rollouts, within one recording, then watch the writers in another."""
-    kinds = [0] * max(1, pairs // 2) + [1] * pairs + [REPEATED] * max(1, pairs // 2)
     chance = random.Random(0)
-    chance.shuffle(kinds)
-    compared: dict[int, Pairs] = {0: [], 1: [], REPEATED: []}
     config = shipped("timeline", out / "timeline")
     # The writers have no turn of their own, which could fall into either rollout of a pair.
     quiet = msgspec.structs.replace(config.records, period_s=3600, flush_bytes=config.records.segment_bytes)
     demo.start(msgspec.structs.replace(config, records=quiet))
 
-    def run(times: int) -> Times:
-        demo.switch(times)
-        return demo.run(write=times == REPEATED)
+    def run(recording: bool) -> Times:
+        demo.switch(recording=recording)
+        return demo.run()
 
-    for times in kinds:
-        compared[times].append(in_random_order(chance, run, times, 0))
+    def clocked(recording: bool) -> float:
+        demo.switch(recording=recording, timed=True)
+        demo.run()
+        return demo.in_calls()
+
+    null: Pairs = []
+    recorded: Pairs = []
+    in_calls: list[tuple[float, float]] = []
+    parts: list[Callable[[], None]] = [
+        *[lambda: null.append(in_random_order(chance, run, False, False))] * max(1, pairs // 2),
+        *[lambda: recorded.append(in_random_order(chance, run, True, False))] * pairs,
+        *[lambda: in_calls.append(in_random_order(chance, clocked, True, False))] * max(1, pairs // 4),
+    ]
+    chance.shuffle(parts)
+    for part in parts:
+        part()
     demo.stop()
     demo.start(shipped("timeline", out / "writers"))
     watched = max(10, pairs // PAIRS_PER_WATCHED)
@@ -123,7 +132,7 @@ def measure_timeline(demo: DemoRollouts, out: Path, pairs: int) -> Timeline:
         demo.run()
     writers_cpu = demo.writers_cpu()
     demo.stop()
-    return Timeline(compared[0], compared[1], compared[REPEATED], writers_cpu, watched)
+    return Timeline(null, recorded, in_calls, writers_cpu, watched)
 
 
 def measure_windows(demo: DemoRollouts, out: Path, count: int) -> Windows:
@@ -169,24 +178,22 @@ def summary_of(pairs: Pairs, clock: str) -> Summary:
 
 def print_timeline(measured: Timeline, written: int) -> None:
     """The first part's table and its verdict; `written`: phases of the rollouts that were watched."""
-    plain = [without for pairs in measured[:3] for _, without in pairs]
+    plain = [without for pairs in (measured.null, measured.recorded) for _, without in pairs]
     wall, cpu = (statistics.median(getattr(times, clock) for times in plain) for clock in Times._fields)
     phases = written / measured.watched
     print(f"a rollout and its sync: {wall * 1e3:.1f} ms, {cpu * 1e3:.1f} ms of CPU, {phases:.0f} phases\n")
     print_header("against a rollout with nothing recorded")
     print_pairs("nothing (what cannot be seen)", measured.null)
-    print_pairs("timeline, before it is written", measured.once)
-    print_pairs(f"each phase {REPEATED} times, and written", measured.repeated)
-    wall_share, cpu_share = (
-        summary_of(measured.repeated, clock).scaled(1 / REPEATED) for clock in Times._fields
-    )
-    print(f"\none rollout's share of the last row\n  wall {percent(wall_share)}\n  CPU  {percent(cpu_share)}")
-    a_phase = cpu_share.scaled(cpu / phases * 1e6)
-    print(f"  a phase: {a_phase.median:.1f} us of CPU ({a_phase.low:.1f} to {a_phase.high:.1f})")
-    print(
-        f"  of it, by their own clocks, the writers' threads: {measured.writers_cpu / written * 1e6:.1f} us"
-    )
-    print(f"verdict: recording costs {percent(cpu_share)} of CPU, {verdict(cpu_share)}\n")
+    print_pairs("timeline, before it is written", measured.recorded)
+    in_calls = summarize((on - off) / cpu for on, off in measured.in_calls)
+    writers = measured.writers_cpu / measured.watched / cpu
+    cost = in_calls.shifted(writers)
+    a_phase = cpu / phases * 1e6
+    print("\nby clocks of the threads themselves: share of the CPU, and us for each phase")
+    print(f"  {'in the calls':34}{percent(in_calls)}{in_calls.median * a_phase:8.1f} us")
+    print(f"  {'writers, in the background':34}{writers:+8.2%}{'':22}{writers * a_phase:8.1f} us")
+    print(f"  {'both':34}{percent(cost)}{cost.median * a_phase:8.1f} us")
+    print(f"verdict: recording costs {percent(cost).strip()} of CPU, {verdict(cost)}\n")
 
 
 def verdict(cost: Summary) -> str:
@@ -201,9 +208,8 @@ def verdict(cost: Summary) -> str:
 
 def print_windows(measured: Windows, trace_bytes: list[int]) -> None:
     """The second part's table, and the first window of the process by itself: it sets the profiler up."""
-    print_header(
-        f"with a window in rank 0 (trace {max(trace_bytes, default=0) / 1e6:.1f} MB), against the timeline only"
-    )
+    size = max(trace_bytes, default=0) / 1e6
+    print_header(f"with a window in rank 0 (trace {size:.1f} MB), against the timeline only")
     print_pairs("rollout of the warm-up", measured.warm_up[1:])
     print_pairs("recorded rollout", measured.recorded[1:])
     alone = [without for _, without in measured.recorded]
@@ -222,7 +228,7 @@ def print_windows(measured: Windows, trace_bytes: list[int]) -> None:
 
 def print_header(title: str) -> None:
     """Of a table of pairs."""
-    columns = f"{'wall, 95 % interval':>28}{'spread':>8}{'CPU, 95 % interval':>29}{'spread':>8}{'pairs':>7}"
+    columns = f"{'wall, 95 % interval':>30}{'spread':>8}{'CPU, 95 % interval':>31}{'spread':>8}{'pairs':>7}"
     print(f"{title}\n  {'':34}{columns}")
 
 
@@ -233,10 +239,10 @@ def print_pairs(name: str, pairs: Pairs) -> None:
 
 
 def percent(summary: Summary) -> str:
-    """Median and interval, 27 wide."""
+    """Median and interval, 30 wide."""
     if math.isinf(summary.high):
-        return f"{summary.median:+7.2%} {'(too few pairs)':>19}"
-    return f"{summary.median:+7.2%} ({summary.low:+7.2%} to {summary.high:+7.2%})"
+        return f"{summary.median:+8.2%} {'(too few pairs)':21}"
+    return f"{summary.median:+8.2%} ({summary.low:+7.2%} to {summary.high:+7.2%})"
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def test_pairs_are_compared_by_each_clock():
     wall, cpu = (summary_of(pairs, clock).scaled(1 / 10) for clock in ("wall", "cpu"))
     assert wall == Summary(0.05, 0.05, 0.05, 0.0, LEAST)
     assert cpu.median == pytest.approx(0.01)
+    assert wall.shifted(0.25) == Summary(0.3, 0.3, 0.3, 0.0, LEAST)
     assert add([Times(1.0, 2.0), Times(3.0, 5.0)]) == Times(4.0, 7.0)
 
 
@@ -105,7 +106,12 @@ def test_the_benchmark_of_the_loop_runs():
     pytest.importorskip("torch")
     printed = run("overhead.py", "1")
     rows = [line.split("  ")[1] for line in printed.splitlines() if line.startswith("  ")]
-    for row in ("nothing (what cannot be seen)", "timeline, before it is written", "recorded rollout"):
+    for row in (
+        "nothing (what cannot be seen)",
+        "timeline, before it is written",
+        "in the calls",
+        "recorded rollout",
+    ):
         assert row in rows
     assert "dropped" not in printed
     assert "verdict: recording costs" in printed
