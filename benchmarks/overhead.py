@@ -34,7 +34,7 @@ WARM_UP = 5
 LATER = 3
 #: Pairs of the first part for each of a rollout that is watched, and of a window.
 PAIRS_PER_WATCHED = 3
-PAIRS_PER_WINDOW = 25
+PAIRS_PER_WINDOW = 12
 
 A = TypeVar("A")
 T = TypeVar("T")
