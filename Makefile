@@ -66,7 +66,7 @@ contracts: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+	set -e; for file in benchmarks/[!_]*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
 
 $(NODE)/.ready: tests/viewers/package.json
 	mkdir -p $(NODE)
