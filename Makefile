@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := .cache/lock/bin/uv
+NODE := .cache/node
 
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -14,7 +15,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full gpu lint format types contracts bench lock install clean
+.PHONY: help demo test full gpu lint format types contracts bench browser pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
@@ -23,6 +24,8 @@ help:
 	@echo "make gpu        what only a GPU can show; says so where there is none"
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
+	@echo "make browser    playwright-core, with which tests drive Chromium (needs npm)"
+	@echo "make pictures   renew the pictures of the README from a demo in Chromium"
 	@echo "make lock       renew requirements/dev.txt"
 	@echo "make clean      remove .venv and .cache, keep runs"
 
@@ -63,7 +66,21 @@ contracts: $(READY)
 	$(BIN)/lint-imports
 
 bench: $(READY)
-	set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+	set -e; for file in benchmarks/[!_]*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS); done
+
+$(NODE)/.ready: tests/viewers/package.json
+	mkdir -p $(NODE)
+	cp $< $(NODE)/package.json
+	npm install --prefix $(NODE) --cache .cache/npm --no-package-lock --no-audit --no-fund --no-update-notifier --ignore-scripts
+	touch $@
+
+browser: $(NODE)/.ready
+
+pictures: $(READY) $(NODE)/.ready
+	rm -f .cache/pictures/demo_*
+	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py -k demo $(ARGS)
+	mkdir -p docs/pictures
+	set -e; for picture in rollout weight_sync; do cp .cache/pictures/demo_$$picture.png docs/pictures/$$picture.png; done
 
 $(UV):
 	$(PYTHON) -m venv .cache/lock

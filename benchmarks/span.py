@@ -12,13 +12,14 @@ import functools
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slime_profiler_plugin import schema, timeline
+from _records import count_phases, writer_cpu_ns
+
+from slime_profiler_plugin import timeline
 
 SPANS_ON = 140_000
 WARM_UP = 10
@@ -60,7 +61,8 @@ def measure_on(folder: Path, repeats: int) -> int:
     print(f"{SPANS_ON} spans at one go")
     print(f"  writer thread: {writer_ns / SPANS_ON:.0f} ns CPU per span")
     expected = SPANS_ON + (2_000 * repeats + WARM_UP) * len(ours)
-    recorded, dropped = count(folder)
+    phases, dropped, _ = count_phases(folder)
+    recorded = phases["optimizer"]
     print(f"  all {expected} spans: {recorded} in the file, {dropped} dropped")
     return 0 if recorded == expected and dropped == 0 else 1
 
@@ -187,24 +189,6 @@ def opentelemetry_case() -> Case:
         exporter.clear()
 
     return case
-
-
-def writer_cpu_ns() -> int:
-    """CPU of the thread that writes, from the kernel: the public face does not say."""
-    (writer,) = [thread for thread in threading.enumerate() if thread.name == "slime_profiler_writer"]
-    return int(Path(f"/proc/self/task/{writer.native_id}/schedstat").read_text().split()[0])
-
-
-def count(folder: Path) -> tuple[int, int]:
-    """Phases in the record file, and what its end says was dropped."""
-    phases = dropped = 0
-    for path in folder.glob("*/records/*/*.jsonl"):
-        for raw in path.read_bytes().splitlines():
-            line, _ = schema.decode_line(raw)
-            phases += isinstance(line, schema.Phase) and line.name == "optimizer"
-            if isinstance(line, schema.End):
-                dropped = line.counts["dropped"]
-    return phases, dropped
 
 
 if __name__ == "__main__":

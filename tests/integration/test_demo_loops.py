@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-import whole_demo
+from demo_loops import Demo, check_within, incarnation_of, run_demo
 from demo_records import by_name, of_role
 from merged_demo import ask, check_arrows, check_conservation, load, rank_of, read_inputs
 from perfetto import Perfetto
 
-from slime_profiler_plugin.layout import RunPaths, rollout_name
 from slime_profiler_plugin.merge import merge_run
-from slime_profiler_plugin.read import ProcessRecords, Run, read_run
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -24,37 +20,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 ROLLOUTS = 4
 
 
-class Demo(NamedTuple):
-    """A demo that has run to its end."""
-
-    told: dict[str, Any]
-    folder: Path
-    run: Run
-
-    def log(self, what: str) -> dict[int | str, dict[str, Any]]:
-        """What the driver says it did of this kind, by rollout."""
-        entries = [entry for entry in self.told["log"] if entry["what"] == what]
-        by_rollout = {entry["rollout"]: entry for entry in entries}
-        assert len(by_rollout) == len(entries)
-        return by_rollout
-
-    def merged(self, rollout: int | str) -> Path:
-        return RunPaths.at(self.folder).merged_file(rollout_name(rollout))
-
-
-def run_demo(out: Path, **settings: Any) -> Demo:
-    told = whole_demo.run(out, "timeline", engines=2, rollouts=ROLLOUTS, **settings)
-    assert "failed" not in told, told
-    assert told["exit_code"] == 0
-    folder = Path(told["run_folder"])
-    return Demo(told, folder, read_run([folder]))
-
-
 @pytest.fixture(scope="session")
 def overlapping(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     # Long responses, so that generation lasts longer than the way of a call to a busy trainer.
     return run_demo(
         tmp_path_factory.mktemp("overlapping"),
+        rollouts=ROLLOUTS,
         overlap=True,
         update_weights_interval=2,
         critic=True,
@@ -65,17 +36,7 @@ def overlapping(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 @pytest.fixture(scope="session")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Engine 1 and trainer rank 0, which sends the weights, die after training on rollout 2."""
-    return run_demo(tmp_path_factory.mktemp("restarted"), restart_engine=1, restart_rank=0)
-
-
-def check_within(records: ProcessRecords, names: list[str], log: dict[int | str, dict[str, Any]]) -> None:
-    """Each such phase lies in the time in which the driver had its rollout done; each rollout has some."""
-    phases = [phase for name in names for phase in by_name(records)[name]]
-    assert {phase.rollout for phase in phases} == set(log)
-    for phase in phases:
-        entry = log[phase.rollout]
-        assert entry["start_ns"] < phase.start_ns, phase
-        assert phase.start_ns + phase.dur_ns < entry["end_ns"], phase
+    return run_demo(tmp_path_factory.mktemp("restarted"), rollouts=ROLLOUTS, restart_engine=1, restart_rank=0)
 
 
 def test_weights_are_sent_after_every_second_rollout(overlapping):
@@ -105,18 +66,20 @@ def test_ids_of_training_are_those_of_the_drivers_log(overlapping):
         ranks = of_role(overlapping.run, role)
         assert [r.process.rank for r in ranks] == [0, 1]
         for records in ranks:
-            check_within(records, [*own, "train_wait", "data_preprocess", "train_step", "optimizer"], trained)
+            check_within(
+                [records], [*own, "train_wait", "data_preprocess", "train_step", "optimizer"], trained
+            )
 
 
 def test_ids_of_generation_are_those_of_the_drivers_log(overlapping):
     generated = overlapping.log("generate")
     (manager,) = of_role(overlapping.run, "rollout_manager")
-    check_within(manager, ["generate", "reward", "convert_samples"], generated)
+    check_within([manager], ["generate", "reward", "convert_samples"], generated)
     versions = {rollout: entry["weight_version"] for rollout, entry in generated.items()}
     # rollout 2 was generated while 1 was trained on, after which the weights were sent
     assert versions == {0: "1", 1: "1", 2: "1", 3: "2"}
     for engine in of_role(overlapping.run, "engine"):
-        check_within(engine, ["engine_generate"], generated)
+        check_within([engine], ["engine_generate"], generated)
         phases = by_name(engine)["engine_generate"]
         assert {phase.rollout: phase.weight_version for phase in phases} == versions
 
@@ -124,7 +87,7 @@ def test_ids_of_generation_are_those_of_the_drivers_log(overlapping):
 def test_ids_of_syncs_are_those_of_the_drivers_log(overlapping):
     synced = overlapping.log("sync")
     for records in of_role(overlapping.run, "actor"):
-        check_within(records, ["weight_sync", "barrier"], synced)
+        check_within([records], ["weight_sync", "barrier"], synced)
         phases = by_name(records)["weight_sync"]
         assert [(p.rollout, p.sync, p.weight_version) for p in phases] == [
             ("initial", 0, "1"),
@@ -169,11 +132,6 @@ def test_generation_of_the_next_rollout_overlaps_training_in_the_file_of_both(
         assert generated[0] < trained[1], rollout
         assert trained[0] < generated[1], rollout
         assert extents["generate", rollout][1] < extents["train_step", rollout][0]
-
-
-def incarnation_of(process: str) -> int:
-    found = re.search(r"· incarnation (\d+) ·", process)
-    return int(found[1]) if found else 1
 
 
 def test_both_incarnations_of_what_died_are_records_of_one_attempt(restarted):

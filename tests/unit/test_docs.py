@@ -162,3 +162,13 @@ def test_the_page_of_phases_is_that_of_the_module() -> None:
     update = runpy.run_path(str(ROOT / "docs" / "update_phases.py"))
     page = update["PAGE"].read_text()
     assert page == update["updated"](page), "python docs/update_phases.py"
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs" / "pictures").iterdir()), ids=lambda path: path.name
+)
+def test_pictures_are_small_and_of_the_readme(picture: Path) -> None:
+    assert f"](docs/pictures/{picture.name})" in (ROOT / "README.md").read_text()
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    assert len(content) < 300_000

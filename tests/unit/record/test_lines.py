@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slime_profiler_plugin import schema
-from slime_profiler_plugin.record._lines import check_rollout, open_line, phase_or_mark, to_line
+from slime_profiler_plugin.record._lines import check_rollout, open_line, to_line
 from slime_profiler_plugin.record._queue import RawRecord, Record
 from slime_profiler_plugin.record._values import as_text
 
@@ -77,14 +77,20 @@ def test_every_line_decodes(
     parent=st.none() | st.integers(min_value=1, max_value=2**62),
     rollout=st.none() | st.just("initial") | st.integers(min_value=0, max_value=2**40),
 )
-def test_the_short_way_says_the_same_as_the_long_way(
+def test_a_phase_without_fields_says_all_that_it_has(
     number: int, start: int, dur: int, task: int | None, parent: int | None, rollout: Any
 ) -> None:
     item = raw(id=number, start_ns=start, end_ns=start + dur, task=task, parent=parent, rollout=rollout)
-    short = decode(to_line(item, "bucket_send"))
-    assert short == decode(phase_or_mark(Record._make(item)))
-    assert (short.id, short.start_ns, short.dur_ns, short.task) == (number, start, dur, task)
-    assert (short.parent, short.rollout) == (parent, rollout)
+    assert decode(to_line(item, "bucket_send")) == schema.Phase(
+        id=number,
+        name="bucket_send",
+        start_ns=start,
+        dur_ns=dur,
+        tid=5,
+        task=task,
+        parent=parent,
+        rollout=rollout,
+    )
 
 
 def test_columns_take_their_own_types_only() -> None:
@@ -97,7 +103,7 @@ def test_columns_take_their_own_types_only() -> None:
         "transport": "nccl",
         "bucket": None,
     }
-    line = decode(phase_or_mark(Record._make(raw(fields=given))))
+    line = decode(to_line(raw(fields=given), "bucket_send"))
     assert (line.bytes, line.engine, line.transport) == (2**40, "e0", "nccl")
     assert (line.step, line.sync, line.source, line.bucket) == (None, None, None, None)
     assert line.attrs == {"step": "first", "sync": str(2**64), "source": 7}
@@ -120,7 +126,7 @@ def test_attrs_keep_what_json_can_say() -> None:
         "tensor": Tensor(),
         "surrogate": "\udc80",
     }
-    line = decode(phase_or_mark(Record._make(raw(fields=given))))
+    line = decode(to_line(raw(fields=given), "bucket_send"))
     assert line.attrs == {
         "plain": [1, 2.5, "x", None, True],
         "nested": {"a": {"b": [1, 2]}, "3": "three"},
