@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 #: Nothing was written, or nothing could be read.
 _FAILED: Final = 1
 _USAGE: Final = 2
+_NAME: Final = "slime-profiler"
 
 
 class _Group(click.Group):
@@ -29,7 +31,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="slime-profiler")
+@click.version_option(__version__, prog_name=_NAME)
 def main() -> None:
     """One timeline of an RL post-training run."""
 
@@ -261,6 +263,12 @@ def _tell(error: OSError) -> str:
     return told if error.filename is None else f"{error.filename}: {told}"
 
 
+def _own_name() -> str:
+    """How this program can be called from the same shell."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == _NAME and shutil.which(_NAME) is None else _NAME
+
+
 def _print_json(value: object) -> None:
     import json
 
@@ -288,7 +296,7 @@ def _print_demo(result: DemoResult) -> None:
         _print_table(result.table)
     if result.merged is not None:
         _print_report(result.merged)
-        click.echo(f"Open it: slime-profiler open {shlex.quote(str(result.run_folder))}")
+        click.echo(f"Open it: {shlex.join([_own_name(), 'open', str(result.run_folder)])}")
     memory = "" if result.peak_bytes is None else f", {result.peak_bytes / 1e9:.1f} GB at most"
     click.echo(f"{result.wall_s:.0f} s{memory}")
 
