@@ -208,3 +208,12 @@ def test_windows_are_found_and_an_unfinished_export_is_read_as_truncated(tmp_pat
         ("truncated", "the export of this window did not finish")
     ]
     assert [path.name for path in run.ignored] == ["stray.json"]
+
+
+def test_a_made_up_run_of_many_ranks_has_them_all(tmp_path):
+    made = write_synthetic_run(tmp_path, trainers=150, engines=3, rollouts=1)
+    run = read_run([made.folder])
+    assert [(r.role, len(r.seen), r.missing) for r in run.role_ranks()] == [
+        ("actor", 150, []),
+        ("engine", 3, []),
+    ]
