@@ -3,7 +3,7 @@
 Neighbouring rollouts of one loop are compared, with recording and without, in random order: what else
 the machine does hits both alike. Pairs in which nothing is recorded show what this cannot see; clocks
 around the calls, and of the writers' threads, see more. Run as ``python benchmarks/overhead.py
-[pairs]``. The exit status is 1 only when a record was dropped.
+[pairs]``. The exit status is 1 only when records were dropped, or a record file has no end.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> int:
         print(f"\n{load()}")
         lost = [part.name for part in sorted(out.iterdir()) if any(count_phases(part)[1:])]
     for part in lost:
-        print(f"records were dropped in the part {part}: it does not count")
+        print(f"the part {part} does not count: records were dropped, or a record file has no end")
     return 1 if lost else 0
 
 

@@ -13,7 +13,6 @@ import click
 from slime_profiler_plugin import __version__
 
 if TYPE_CHECKING:
-    from slime_profiler_plugin.analyze import PhaseTable
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
 
@@ -292,30 +291,15 @@ def _print_report(report: MergeReport) -> None:
 
 
 def _print_demo(result: DemoResult) -> None:
+    from slime_profiler_plugin._show import print_phases
+
     if result.table is not None:
-        _print_table(result.table)
+        print_phases(result.table)
     if result.merged is not None:
         _print_report(result.merged)
         click.echo(f"Open it: {shlex.join([_own_name(), 'open', str(result.run_folder)])}")
     memory = "" if result.peak_bytes is None else f", {result.peak_bytes / 1e9:.1f} GB at most"
     click.echo(f"{result.wall_s:.0f} s{memory}")
-
-
-def _print_table(table: PhaseTable) -> None:
-    from rich.table import Table
-
-    from slime_profiler_plugin._show import print_table
-
-    name = table.rollout if isinstance(table.rollout, str) else f"rollout {table.rollout}"
-    shown = Table(title=f"{name}: milliseconds (times it ran)", title_justify="left", box=None)
-    shown.add_column("phase", no_wrap=True)
-    for column in table.columns:
-        rank = "" if column.rank is None else f" {column.rank}"
-        shown.add_column(f"{column.role or 'unknown'}{rank}", justify="right", overflow="fold")
-    for row in table.rows:
-        cells = ["" if c is None else f"{c.total_ns / 1e6:.1f} ({c.count})" for c in row.cells]
-        shown.add_row("  " * row.depth + row.phase, *cells)
-    print_table(shown)
 
 
 if __name__ == "__main__":

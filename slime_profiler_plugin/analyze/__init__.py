@@ -14,7 +14,6 @@ from ._listing import (
 from ._listing_text import (
     TextTable,
     format_bytes,
-    format_rollouts,
     listing_lines,
     roles_table,
     run_lines,
@@ -37,7 +36,6 @@ __all__ = [
     "Sizes",
     "TextTable",
     "format_bytes",
-    "format_rollouts",
     "list_runs",
     "listing_lines",
     "phase_table",

@@ -7,7 +7,7 @@ their environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from slime_profiler_plugin._timeline import timeline
 
@@ -20,21 +20,26 @@ from .rollout_manager import RolloutManager
 from .sync import EngineCalls, SyncReport
 from .trainer import Trainer, TrainReport
 
+#: Seconds; an actor that does not answer for so long is stuck.
+PATIENCE_S: Final = 180.0
+
 
 class _WorldMember:
     """A rank of a world that meets in a store which its rank 0 hosts."""
 
     def __init__(self) -> None:
+        #: In use, and not to be let go of before the next.
         self._store: Store = None
+        self._hosted: Store = None
 
     def host_store(self) -> int:
         """On rank 0, before each `join`: the port of the store that all ranks meet in."""
-        self._store = host_store()
-        return int(self._store.port)
+        self._store = self._hosted = host_store()
+        return int(self._hosted.port)
 
     def _meet(self, port: int) -> Store:
-        if self._store is None or self._store.port != port:
-            self._store = join_store(port)
+        """The store at that port: the one that was just hosted here, or one of another rank."""
+        self._store, self._hosted = self._hosted or join_store(port), None
         return self._store
 
 
@@ -165,7 +170,7 @@ class _RayEngine:
         import ray
 
         reference = getattr(self._handle, method).remote(*arguments)
-        return lambda: ray.get(reference)
+        return lambda: ray.get(reference, timeout=PATIENCE_S)
 
 
 class _RayLock:

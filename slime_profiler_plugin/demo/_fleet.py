@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from ._actors import CriticActor, EngineActor, RolloutManagerActor, TrainerActor, as_engine_calls
+from ._actors import PATIENCE_S, CriticActor, EngineActor, RolloutManagerActor, TrainerActor, as_engine_calls
 from ._cluster import DemoError
 from ._probe import Probe
 from ._settings import Settings
 from .sync import SyncReport, reload_engines
-
-#: An actor that does not answer for this long is stuck.
-_PATIENCE_S: Final = 180.0
 
 
 class Fleet:
@@ -85,7 +82,7 @@ class Fleet:
         port = wait_for(self._trainers[0].host_store.remote())
         wait_for([t.rejoin.remote(port, rollout, alive) for t in self._trainers])
 
-    def stop(self, patience_s: float = _PATIENCE_S) -> None:
+    def stop(self, patience_s: float = PATIENCE_S) -> None:
         """Let all end in order; one that is dead already has nothing to say."""
         import ray
 
@@ -115,7 +112,7 @@ def wait_for(references: Any) -> Any:
     import ray
 
     with _told_failures():
-        return ray.get(references, timeout=_PATIENCE_S)
+        return ray.get(references, timeout=PATIENCE_S)
 
 
 @contextmanager
@@ -125,9 +122,11 @@ def _told_failures() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.GetTimeoutError as error:
-        raise DemoError(f"an actor did not answer for {_PATIENCE_S:.0f} s") from error
+        raise DemoError(f"an actor did not answer for {PATIENCE_S:.0f} s") from error
     except ray.exceptions.RayError as error:
         raise DemoError(f"an actor failed: {error}") from error
+    except RuntimeError as error:  # what this process, in the place of a trainer, says of the engines
+        raise DemoError(str(error)) from error
 
 
 def _let_die(actor: Any) -> None:
@@ -137,11 +136,9 @@ def _let_die(actor: Any) -> None:
     # The record of a killed process ends with its last write; so that this one ends here:
     wait_for(actor.flush.remote())
     ray.kill(actor)
-    try:
+    with _told_failures(), suppress(ray.exceptions.RayActorError):
         while True:
-            ray.get(actor.flush.remote(), timeout=_PATIENCE_S)
-    except ray.exceptions.RayActorError:
-        return
+            ray.get(actor.flush.remote(), timeout=PATIENCE_S)
 
 
 def _colocated(settings: Settings) -> list[Any] | None:
@@ -151,7 +148,9 @@ def _colocated(settings: Settings) -> list[Any] | None:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    group = ray.util.placement_group([{"CPU": 2, "GPU": 1}] * settings.trainers)
+    group = ray.util.placement_group(
+        [{"CPU": 2 if rank < settings.engines else 1, "GPU": 1} for rank in range(settings.trainers)]
+    )
     wait_for(group.ready())
     return [
         PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)

@@ -22,7 +22,7 @@ class Learner:
 
         # Several processes share the cores, and one thread sums in one order: bit-equal results.
         torch.set_num_threads(1)
-        self.settings = settings
+        self._settings = settings
         self.parameters = init_parameters(seed, settings.device)
         self._optimizer = torch.optim.Adam(self.parameters.values(), lr=settings.learning_rate)
 
@@ -47,16 +47,16 @@ class Learner:
 
         Gives the mean loss of each step.
         """
-        chunks = (value.tensor_split(self.settings.steps) for value in values)
+        chunks = (value.tensor_split(self._settings.steps) for value in values)
         return [self._step(step, loss_of, batches) for step, batches in enumerate(zip(*chunks, strict=True))]
 
     def _step(self, step: int, loss_of: Callable[..., Tensor], batches: Sequence[Tensor]) -> float:
         import torch
 
-        count = self.settings.micro_batches
+        count = self._settings.micro_batches
         with timeline.phase("train_step", step=step):
             self._optimizer.zero_grad()
-            loss = torch.zeros((), device=self.settings.device)
+            loss = torch.zeros((), device=self._settings.device)
             with timeline.phase("forward_backward", step=step):
                 for micro_batch in zip(*(batch.tensor_split(count) for batch in batches), strict=True):
                     with timeline.phase("forward", step=step):
@@ -77,7 +77,7 @@ class Learner:
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients])
         dist.all_reduce(flat)
-        flat /= self.settings.trainers
+        flat /= self._settings.trainers
         for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(mean.view_as(gradient))
 

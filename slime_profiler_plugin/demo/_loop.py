@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -31,16 +31,17 @@ define_phase("weight_check", roles=("driver",), doc="Compare what trainers and e
 #: After a failure some may be stuck in a collective that will never end.
 _LAST_PATIENCE_S: Final = 10.0
 
+What: TypeAlias = Literal["generate", "train", "sync", "restart engine", "restart rank"]
+
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
     """A thing that the driver had others do, in its own words and not the timeline's.
 
-    `what`: ``generate``, ``train``, ``sync``, ``restart engine``, ``restart rank``. From `start_ns`,
-    when it asked, to `end_ns`, when it knew; on its monotonic clock. `weight_version`: of a sync, what it
-    brought; of ``generate``, what the engines had.
+    From `start_ns`, when it asked, to `end_ns`, when it knew; on its monotonic clock. `weight_version`: of
+    a sync, what it brought; of ``generate``, what the engines had.
     """
 
-    what: str
+    what: What
     rollout: int | str
     start_ns: int
     end_ns: int
@@ -179,12 +180,12 @@ class _Loop:
         return restarted
 
     @contextmanager
-    def _noted(self, what: str, rollout: int) -> Iterator[None]:
+    def _noted(self, what: What, rollout: int) -> Iterator[None]:
         started = time.monotonic_ns()
         yield
         self._note(what, rollout, started)
 
-    def _note(self, what: str, rollout: int | str, start_ns: int, weight_version: str | None = None) -> None:
+    def _note(self, what: What, rollout: int | str, start_ns: int, weight_version: str | None = None) -> None:
         self.log.append(
             Done(
                 what=what,

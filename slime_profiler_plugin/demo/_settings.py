@@ -52,7 +52,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "engines": 0,
             "prompts": 1,
             "samples_per_prompt": 1,
+            "prompt_tokens": 1,
+            "new_tokens": 1,
             "steps": 1,
+            "micro_batches": 1,
+            "bucket_bytes": 1,
             "update_weights_interval": 1,
         }
         for name, minimum in least.items():

@@ -1,6 +1,6 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
-from ._endings import ENDED, ENDED_EARLY, ENDED_WITH_JOB, ENDINGS, NO_END, find_endings
+from ._endings import ENDED_EARLY, ENDINGS, find_endings
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
@@ -10,11 +10,8 @@ from ._selection import rollout_order
 from ._tracks import name_processes, presentation_order
 
 __all__ = [
-    "ENDED",
     "ENDED_EARLY",
-    "ENDED_WITH_JOB",
     "ENDINGS",
-    "NO_END",
     "ConservationError",
     "DamageReport",
     "Ledger",

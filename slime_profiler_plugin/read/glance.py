@@ -175,9 +175,11 @@ def _read_ends(path: Path, damage: list[Damage], *, tail: bool = True) -> Iterat
     bad = BadLines(path, damage)
     packed = path.suffix == ".gz"
     for size in _TAILS:
-        head, rest = (_packed_ends if packed else _plain_ends)(path, size, damage, tail=tail)
+        found: list[Damage] = []  # a second try finds the same
+        head, rest = (_packed_ends if packed else _plain_ends)(path, size, found, tail=tail)
         if rest is None or 0 <= rest.find(b"\n") < len(rest) - 1:
             break
+    damage.extend(found)
     if rest is None:
         yield from _decode_all(head if tail else head[: head.rfind(b"\n") + 1], bad)
     else:

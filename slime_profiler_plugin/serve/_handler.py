@@ -97,7 +97,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(size))
-        versioned = self.path.count("/") > 1
+        versioned = self.path.partition("?")[0].count("/") > 1
         self.send_header("Cache-Control", "private, max-age=3600" if versioned else "no-store")
         self.end_headers()
 

@@ -19,10 +19,11 @@ def stop_signals() -> Iterator[threading.Event]:
     raises `ValueError` elsewhere.
     """
     stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop.set())
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    # `None` is a handler that is not Python's, and could not be put back.
+    before = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    for number in before:
+        signal.signal(number, lambda *_: stop.set())
     try:
         yield stop
     finally:

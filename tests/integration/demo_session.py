@@ -153,6 +153,10 @@ def main(out: Path) -> None:
     told |= {
         "lines": lines,
         "run_folder": str(result.run_folder),
+        "training": [
+            {"rollout": r.rollout, "mean_reward": r.mean_reward, "losses": r.losses}
+            for r in result.loop.rollouts
+        ],
         "model_bytes": result.loop.model_bytes,
         "peak_bytes": result.peak_bytes,
         "left_running": len(list_descendants(os.getpid())),

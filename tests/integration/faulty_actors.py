@@ -28,6 +28,8 @@ from slime_profiler_plugin.demo._actors import EngineActor, RolloutManagerActor,
 OUT = "FAULTY_ACTORS_OUT"
 FAULT = "FAULTY_ACTORS_FAULT"
 SLOW_S = 5.0
+#: Whoever waits longer for the other will not meet it.
+MEETING_S = 60.0
 #: What a trainer's disk can still take when it is full from the start.
 LEFT_BYTES = 8_192
 TMPFS_BYTES = 4 << 20
@@ -153,6 +155,51 @@ def slow_export(role: str, rank: int) -> None:
             export(self, path)
 
         profile.export_chrome_trace = slowly
+
+
+def generation_and_training_meet(role: str, rank: int) -> None:
+    """Rollout r + 1 is not done being generated before training on r has begun, nor the other way round.
+
+    Without this, whether the two overlap is a matter of a few milliseconds on a busy machine.
+    """
+    if role == "engine":
+        engine = importlib.import_module("slime_profiler_plugin.demo.engine")
+        generate = engine.generate_responses
+
+        def generate_late(parameters: Any, samples: Any, *rest: Any) -> Any:
+            rollout = samples[0].rollout
+            _tell(f"generating-{rollout}")
+            if rollout > 0:
+                _wait_for(f"training-{rollout - 1}")
+            return generate(parameters, samples, *rest)
+
+        engine.generate_responses = generate_late
+    elif (role, rank) == ("actor", 0):
+        trainer = importlib.import_module("slime_profiler_plugin.demo.trainer").Trainer
+        train, loss = trainer.train, trainer._loss
+
+        def train_on(self: Any, rollout: int, fetch: Any) -> Any:
+            self.rollout = rollout
+            return train(self, rollout, fetch)
+
+        def loss_late(self: Any, *values: Any) -> Any:
+            _tell(f"training-{self.rollout}")
+            if self.rollout < self._settings.rollouts - 1:
+                _wait_for(f"generating-{self.rollout + 1}")
+            return loss(self, *values)
+
+        trainer.train, trainer._loss = train_on, loss_late
+
+
+def _tell(what: str) -> None:
+    (Path(os.environ[OUT]) / what).touch()
+
+
+def _wait_for(what: str) -> None:
+    deadline = time.monotonic() + MEETING_S
+    while not (Path(os.environ[OUT]) / what).exists():
+        assert time.monotonic() < deadline, what
+        threading.Event().wait(0.005)
 
 
 def killed_in_a_phase(role: str, rank: int) -> None:

@@ -12,8 +12,12 @@ from slime_profiler_plugin.demo._proof import prove
 from slime_profiler_plugin.demo.driver import describe
 from slime_profiler_plugin.demo.sync import SyncReport
 
-SYNC = SyncReport(sync=4, source="actor-0@1-2", weight_version="5", buckets=3, bytes=1_000_000)
-HALF = SyncReport(sync=4, source="actor-1@3-4", weight_version="5", buckets=3, bytes=500_000)
+SYNC = SyncReport(
+    sync=4, source="actor-0@1-2", weight_version="5", transport="nccl", buckets=3, bytes=1_000_000
+)
+HALF = SyncReport(
+    sync=4, source="actor-1@3-4", weight_version="5", transport="nccl", buckets=3, bytes=500_000
+)
 SUMS = {"head": "aa", "norm": "bb"}
 OLD = Probe(tokens=[[9, 9]], logits=[[0.0, 1.0]], checksums=SUMS)
 NEW = Probe(tokens=[[1, 2]], logits=[[0.5, -1.0]], checksums=SUMS)

@@ -191,7 +191,7 @@ const COMMANDS = {
     await idle();
   },
 
-  /** Selects a slice, which has so many arrows; answers those that start at it as the panel of details lists them. */
+  /** Selects a slice at which so many arrows start and none end; answers them as the panel of details lists them. */
   async select({ id, arrows }) {
     await page.evaluate((slice) => window.app.trace.selection.selectSqlEvent("slice", slice), id);
     await page.waitForFunction(
@@ -202,17 +202,20 @@ const COMMANDS = {
       [id, arrows],
     );
     await page.getByText(`slice[${id}]`).waitFor();
-    await idle();
-    return page.evaluate(() => {
+    const rows = await page.waitForFunction((count) => {
       const sections = [...document.querySelectorAll(".pf-section")];
       const flows = sections.find((section) => section.querySelector("header").innerText === "Following Flows");
-      const rows = [...(flows?.querySelectorAll("tbody tr") ?? [])];
+      const found = [...(flows?.querySelectorAll("tbody tr") ?? [])];
+      return found.length === count && found;
+    }, arrows);
+    await idle();
+    return rows.evaluate((found) => {
       const text = (cell) => {
         const copy = cell.cloneNode(true);
         copy.querySelectorAll(".pf-icon").forEach((icon) => icon.remove());
         return copy.textContent;
       };
-      return rows.map((row) => [...row.querySelectorAll("td")].map(text));
+      return found.map((row) => [...row.querySelectorAll("td")].map(text));
     });
   },
 

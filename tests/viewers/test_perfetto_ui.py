@@ -69,6 +69,7 @@ def test_a_made_up_rollout(ui, tmp_path):
     check_shown(ui.browser, "synthetic", tmp_path)
 
 
+@pytest.mark.ray
 def test_a_rollout_of_the_demo(demo, ui, tmp_path):
     path = RunPaths.at(Path(demo["run_folder"])).merged_file(rollout_name(1))
     check_loaded(ui.drop(path), path.name)
@@ -85,7 +86,7 @@ def test_the_page_of_open(ui, tmp_path):
 
 @contextlib.contextmanager
 def run_open(path: Path) -> Iterator[str]:
-    """The address that ``slime-profiler open`` tells, until Ctrl-C."""
+    """The address that ``slime-profiler open`` tells, until it is told to end."""
     command = [sys.executable, "-m", "slime_profiler_plugin.cli", "open", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -93,7 +94,7 @@ def run_open(path: Path) -> Iterator[str]:
             url = next((line.strip() for line in process.stdout if line.startswith("http://")), None)
             assert url is not None
             yield url
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # SIGINT may be ignored, as in a shell's background
             assert process.wait(30) == 0
         finally:
             process.kill()

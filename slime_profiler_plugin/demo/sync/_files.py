@@ -23,7 +23,9 @@ class WeightsError(RuntimeError):
 
 
 def version_folder(settings: Settings, weight_version: str) -> Path:
-    """Where the weights of a version are published."""
+    """Where the weights of a version are published. Raises `ValueError` when the settings name no folder."""
+    if not settings.weights_folder:
+        raise ValueError(f"transport is {settings.transport}: weights_folder is needed")
     return Path(settings.weights_folder) / f"weight_v{int(weight_version):06d}"
 
 
@@ -74,7 +76,7 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def remove_old_versions(settings: Settings, weight_version: str) -> None:
-    """Remove what was published before `weight_version`, which every engine now has."""
+    """Remove all versions but `weight_version`, which every engine now has."""
     if settings.transport not in _PUBLISHING:
         return
     current = version_folder(settings, weight_version)

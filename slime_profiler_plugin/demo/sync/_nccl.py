@@ -65,12 +65,15 @@ class NcclSender:
         assert self._group is not None, "sent before the engines were connected"
         with timeline.phase("weight_convert", bucket=number, **fields):
             converted = convert_parts(self._rank.parameters, parts)
-        ready = timeline.begin("bucket_ready", bucket=number, **fields)
-        # The optimizer may not touch what is on its way, so a bucket is a copy.
-        tensors = [tensor.clone() for _, tensor in converted]
         bucket = describe_bucket(number, converted, fields)
-        ready.end(bytes=bucket.bytes, tensors=len(tensors))
         about = bucket.fields()
+        # A span, which need not nest: elsewhere buckets come out of generators.
+        ready = timeline.begin("bucket_ready", **about)
+        try:
+            # The optimizer may not touch what is on its way, so a bucket is a copy.
+            tensors = [tensor.clone() for _, tensor in converted]
+        finally:
+            ready.end()
         with timeline.phase("bucket_lock_wait", **about):
             self._rank.lock.acquire()
         try:

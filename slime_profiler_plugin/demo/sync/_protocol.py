@@ -79,7 +79,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     sync: int
     source: str | None
     weight_version: str
-    transport: Transport = "nccl"
+    transport: Transport
     buckets: int
     bytes: int
     file_bytes: int = 0

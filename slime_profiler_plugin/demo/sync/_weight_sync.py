@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slime_profiler_plugin._timeline import timeline
-from slime_profiler_plugin.demo._group import gather
+from slime_profiler_plugin.demo._group import agree, gather
 from slime_profiler_plugin.demo._settings import Settings, Transport
 
 from ._disk import DiskSender
 from ._disk_delta import DeltaSender
 from ._ipc import IpcSender
 from ._nccl import NcclSender
-from ._protocol import EngineCalls, Lock, Sender, SyncReport, sync_fields
+from ._protocol import EngineCalls, Lock, Sender, SyncReport, ask_all, sync_fields
 from ._rank import SyncRank
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class WeightSync:
         told = gather((is_source, own, next_sync), barriers)
         self._source: str | None = own if is_source else told[0][1]
         self.next_sync: int = max(number for one, _, number in told if one)
+        self._version: int | None = None
+        self._rank = rank
 
     def run(self, engines: Sequence[EngineCalls]) -> SyncReport:
         """Send this model's weights to every engine. All ranks are given all engines.
@@ -53,7 +55,7 @@ class WeightSync:
         """
         sync = self.next_sync
         self.next_sync += 1
-        version = str(sync + 1)
+        version = str(self._next_version(engines))
         fields = sync_fields(sync, self._source, version, self._transport)
         with timeline.phase("weight_sync", **fields):
             sent = self._sender.send(engines, fields)
@@ -67,3 +69,15 @@ class WeightSync:
             file_bytes=sent.file_bytes,
             baseline=sent.baseline,
         )
+
+    def _next_version(self, engines: Sequence[EngineCalls]) -> int:
+        """One more than the last; in a new world, than the highest that an engine has.
+
+        So that no version of an attempt stands for two models, whoever was started again.
+        """
+        if self._version is None:
+            versions = ask_all(engines, "weight_version") if self._rank.is_source else []
+            newest = max((int(version) for version in versions if version is not None), default=0)
+            self._version = int(agree(newest, self._rank.barriers))
+        self._version += 1
+        return self._version

@@ -116,7 +116,10 @@ def test_files_of_the_ui_and_the_trace_have_their_types(
 
 def test_every_answer_forbids_guessing_embedding_and_reading_by_others(page: PerfettoPage) -> None:
     answers = [
-        *(get(page, path) for path in ("/", "/v1/bundle.js", "/localtrace", "/vizviewer_info", "/nothing")),
+        *(
+            get(page, path)
+            for path in ("/", "/v1/bundle.js", "/localtrace?of=a/b", "/vizviewer_info", "/nothing")
+        ),
         get(page, "/", host="evil.example"),
         get(page, "/", method="POST"),
         ask(page, b"GET / x HTTP/1.1\r\n\r\n"),
