@@ -211,9 +211,25 @@ def config_show(source: str) -> None:
 
 @main.command()
 @click.option("--out", default="runs", show_default=True, help="Folder of runs to write into.")
-@click.option("--rollouts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
-@click.option("--trainers", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
-@click.option("--engines", default=2, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option(
+    "--rollouts",
+    default=3,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Turns of the loop.",
+)
+@click.option(
+    "--trainers",
+    default=2,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Ranks of the actor.",
+)
+@click.option(
+    "--engines", default=2, show_default=True, metavar="N", type=click.IntRange(min=1), help="Engines."
+)
 @click.option("--config", "name", default="timeline", show_default=True, help="A shipped one, or a path.")
 @click.option(
     "--transport",
@@ -232,8 +248,18 @@ def config_show(source: str) -> None:
     help="Send the weights after every K rollouts.",
 )
 @click.option("--critic", is_flag=True, help="Train a critic too.")
-@click.option("--restart-engine", metavar="I", type=click.IntRange(min=0), help="Kill one in mid-run.")
-@click.option("--restart-rank", metavar="I", type=click.IntRange(min=0), help="Kill a trainer in mid-run.")
+@click.option(
+    "--restart-engine",
+    metavar="I",
+    type=click.IntRange(min=0),
+    help="In mid-run engine I dies and comes back.",
+)
+@click.option(
+    "--restart-rank",
+    metavar="I",
+    type=click.IntRange(min=0),
+    help="In mid-run trainer rank I dies and comes back.",
+)
 def demo(out: str, name: str, transport: str, **settings: Any) -> None:
     """Run a small real RL loop, record it and merge it."""
     from slime_profiler_plugin.config import ConfigError
@@ -297,9 +323,10 @@ def _print_demo(result: DemoResult) -> None:
         print_phases(result.table)
     if result.merged is not None:
         _print_report(result.merged)
-        click.echo(f"Open it: {shlex.join([_own_name(), 'open', str(result.run_folder)])}")
-    memory = "" if result.peak_bytes is None else f", {result.peak_bytes / 1e9:.1f} GB at most"
-    click.echo(f"{result.wall_s:.0f} s{memory}")
+    memory = "" if result.peak_bytes is None else f" and {result.peak_bytes / 1e9:.1f} GB of memory at most"
+    click.echo(f"The demo took {result.wall_s:.0f} s{memory}.")
+    if result.run_folder is not None:
+        click.echo(f"\nOpen it: {shlex.join([_own_name(), 'open', str(result.run_folder)])}")
 
 
 if __name__ == "__main__":

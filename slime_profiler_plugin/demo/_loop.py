@@ -26,7 +26,10 @@ from ._settings import Settings
 from .sync import remove_old_versions
 from .trainer import TrainReport
 
+define_phase("train", roles=("driver",), doc="Wait until the trainers have trained on a rollout.")
+define_phase("update_weights", roles=("driver",), doc="Wait until the trainers have sent the weights.")
 define_phase("weight_check", roles=("driver",), doc="Compare what trainers and engines say after a sync.")
+define_phase("restart", roles=("driver",), doc="Let a process die, and start another in its place.")
 
 #: After a failure some may be stuck in a collective that will never end.
 _LAST_PATIENCE_S: Final = 10.0
@@ -109,6 +112,8 @@ class _Loop:
         self._weight_version: str | None = None
         self.log: list[Done] = []
         self.model_bytes = fleet.join()
+        #: What the engines said last.
+        self._said = fleet.probe_engines()
 
     def turns(self) -> Iterator[RolloutResult]:
         settings = self._settings
@@ -126,7 +131,8 @@ class _Loop:
             trained = self._fleet.train(rollout, current.shares)
             # Without overlap the trainers wait for the samples themselves, as the driver does here.
             self._wait(current)
-            reports: list[TrainReport] = wait_for(trained)
+            with timeline.phase("train"):
+                reports: list[TrainReport] = wait_for(trained)
             self._note("train", rollout, started)
             syncs = (rollout + 1) % settings.update_weights_interval == 0
             dies = rollout == settings.restarts_after
@@ -155,14 +161,15 @@ class _Loop:
         self._note("generate", generation.rollout, generation.start_ns, generation.weight_version)
 
     def _sync(self, rollout: int | str) -> SyncProof:
-        before = self._fleet.probe_engines()
         started = time.monotonic_ns()
-        reports = self._fleet.update_weights()
+        with timeline.phase("update_weights"):
+            reports = self._fleet.update_weights()
         self._weight_version = reports[0].weight_version
         self._note("sync", rollout, started, self._weight_version)
         with timeline.phase("weight_check", **reports[0].fields()):
             after = self._fleet.probe_engines()
-            proof = prove(reports, self.model_bytes, before, after, self._fleet.probe_trainers())
+            proof = prove(reports, self.model_bytes, self._said, after, self._fleet.probe_trainers())
+        self._said = after
         remove_old_versions(self._settings, reports[0].weight_version)
         return proof
 
@@ -172,6 +179,7 @@ class _Loop:
         if engine is not None:
             with self._noted("restart engine", rollout):
                 self._fleet.restart_engine(engine)
+                self._said = self._fleet.probe_engines()
             restarted.append(f"engine {engine}")
         if rank is not None:
             with self._noted("restart rank", rollout):
@@ -182,7 +190,8 @@ class _Loop:
     @contextmanager
     def _noted(self, what: What, rollout: int) -> Iterator[None]:
         started = time.monotonic_ns()
-        yield
+        with timeline.phase("restart"):
+            yield
         self._note(what, rollout, started)
 
     def _note(self, what: What, rollout: int | str, start_ns: int, weight_version: str | None = None) -> None:

@@ -193,8 +193,7 @@ def describe(result: RolloutResult) -> str:
 def _describe_proof(proof: SyncProof) -> str:
     return (
         f"sync {proof.reports[0].sync} {_describe_sent(proof.reports)}; "
-        f"proved: {proof.tensors} tensors and {proof.tokens} tokens equal in {proof.models} models, "
-        f"every engine's logits moved (by {proof.logit_change:.2f} or more)"
+        f"proved: {proof.tensors} tensors and {proof.tokens} tokens equal in {proof.models} models"
     )
 
 

@@ -99,7 +99,9 @@ def test_ids_of_syncs_are_those_of_the_drivers_log(overlapping):
         ]
     (driver,) = of_role(overlapping.run, "driver")
     assert [p.rollout for p in by_name(driver)["weight_check"]] == ["initial", 1, 3]
-    assert [p.rollout for p in by_name(driver)["generate"]] == list(range(ROLLOUTS))
+    assert [p.rollout for p in by_name(driver)["update_weights"]] == ["initial", 1, 3]
+    for name in ("generate", "train"):
+        assert [p.rollout for p in by_name(driver)[name]] == list(range(ROLLOUTS))
 
 
 def test_a_file_holds_its_own_rollout_while_the_next_one_is_generated(overlapping, perfetto: Perfetto):
