@@ -14,16 +14,24 @@ _UNLIMITED = 10_000
 
 
 def print_cells(table: TextTable) -> None:
-    """Print a table of texts, which are printed as they are."""
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table of texts, which are printed as they are; nothing is wrapped or cut."""
+    import click
+    from rich.cells import cell_len
 
-    shown = Table(box=None)
-    for column in table.columns:
-        shown.add_column(column, justify="right" if column in table.numbers else "left", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*map(Text, row))
-    print_table(shown)
+    widths = [max(map(cell_len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+
+    def lay_out(row: tuple[str, ...]) -> str:
+        padded = []
+        for name, width, cell in zip(table.columns, widths, row, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if name in table.numbers else cell + space)
+        return "  ".join(padded).rstrip()
+
+    click.secho(lay_out(table.columns), bold=True)
+    for row, below in zip(table.rows, table.below, strict=True):
+        click.echo(lay_out(row))
+        for line in below:
+            click.echo(f"    {line}")
 
 
 def print_phases(table: PhaseTable) -> None:

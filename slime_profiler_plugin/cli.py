@@ -41,7 +41,7 @@ def main() -> None:
     "--rollout",
     default="latest",
     metavar="R|A:B|all|initial|latest",
-    help="A number, a half-open range, or all (one file each). Default: the latest complete.",
+    help="A number, a half-open range (3:5 is 3 and 4), or all (one file each). Default: latest complete.",
 )
 @click.option(
     "-o",

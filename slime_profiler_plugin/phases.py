@@ -25,6 +25,11 @@ ROLES: Final = (
 )
 
 
+def role_order(role: str | None) -> tuple[int, str]:
+    """Sort key: as in `ROLES`, then roles of the user's own by name."""
+    return (ROLES.index(role) if role in ROLES else len(ROLES), role or "")
+
+
 class PhaseDefinition(NamedTuple):
     """A phase name, where it may stand, who emits it, and one line on what it is."""
 

@@ -17,11 +17,11 @@ from slime_profiler_plugin.layout import RunPaths, parse_merged_name, parse_roll
 from slime_profiler_plugin.merge import (
     ENDINGS,
     find_endings,
+    find_replacements,
     name_processes,
     presentation_order,
     rollout_order,
 )
-from slime_profiler_plugin.phases import ROLES
 from slime_profiler_plugin.read import (
     Damage,
     Glance,
@@ -65,7 +65,10 @@ class RoleSummary(msgspec.Struct, kw_only=True):
 
 
 class ProcessSummary(msgspec.Struct, kw_only=True):
-    """One process; `bytes` is what its record files take on disk. Times are Unix ns of its own wall clock."""
+    """One process; `bytes` is what its record files take on disk. Times are Unix ns of its own wall clock.
+
+    `ending` and `replaced_by` are those of `merge`.
+    """
 
     name: str
     attempt: int
@@ -75,6 +78,7 @@ class ProcessSummary(msgspec.Struct, kw_only=True):
     pid: int
     incarnation: str
     ending: str
+    replaced_by: int | None
     started_unix_ns: int
     last_unix_ns: int
     bytes: int
@@ -166,6 +170,7 @@ def _summarize(folder: Path) -> RunSummary:
     ignored: list[Path] = []
     seen = glance_processes(folder, damage, ignored)
     endings = find_endings(seen)
+    replaced = find_replacements(seen, endings)
     attempts = sorted({*attempt_numbers([folder]), *(g.process.attempt for g in seen)})
     windows = (parse_rollout_name(path.name) for path in paths.traces.glob("*"))
     rollouts = {*(r for g in seen for r in g.rollouts), *(r for r in windows if r is not None)}
@@ -183,8 +188,8 @@ def _summarize(folder: Path) -> RunSummary:
             for number in attempts
         ],
         processes=[
-            _summarize_process(g, names[g.key], endings[g.key])
-            for g in sorted(seen, key=lambda g: presentation_order(g.process, ROLES))
+            _summarize_process(g, names[g.key], endings[g.key], replaced.get(g.key))
+            for g in sorted(seen, key=lambda g: presentation_order(g.process))
         ],
         merged=_merged(paths.merged),
         sizes=Sizes(
@@ -202,7 +207,7 @@ def _summarize_attempt(
 ) -> AttemptSummary:
     ranks = {found.role: found for found in count_ranks(g.process for g in members)}
     roles = []
-    ordered = sorted(members, key=lambda g: presentation_order(g.process, ROLES))
+    ordered = sorted(members, key=lambda g: presentation_order(g.process))
     for role in dict.fromkeys(g.process.role for g in ordered):
         own = [g for g in members if g.process.role == role]
         counted = ranks.get(role) if role is not None else None
@@ -225,7 +230,7 @@ def _summarize_attempt(
     )
 
 
-def _summarize_process(glance: Glance, name: str, ending: str) -> ProcessSummary:
+def _summarize_process(glance: Glance, name: str, ending: str, replaced_by: int | None) -> ProcessSummary:
     process = glance.process
     return ProcessSummary(
         name=name,
@@ -236,6 +241,7 @@ def _summarize_process(glance: Glance, name: str, ending: str) -> ProcessSummary
         pid=process.pid,
         incarnation=process.incarnation,
         ending=ending,
+        replaced_by=replaced_by,
         started_unix_ns=process.start_unix_ns,
         last_unix_ns=glance.last_unix_ns,
         bytes=glance.bytes,

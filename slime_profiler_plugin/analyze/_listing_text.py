@@ -6,9 +6,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
-from slime_profiler_plugin.merge import ENDED_EARLY, ENDINGS
+from slime_profiler_plugin.merge import (
+    ENDED_EARLY,
+    ENDINGS,
+    bound_items,
+    format_ending,
+    format_missing,
+    format_of,
+    format_range,
+)
 
-from ._listing import Listing, MergedFile, RolloutSpan, RunSummary
+from ._listing import Listing, MergedFile, RoleSummary, RolloutSpan, RunSummary
 
 #: More missing ranks, ended processes or damage than these are counted; ``--json`` lists all.
 _TOLD_IN_TABLE: Final = 3
@@ -18,65 +26,56 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 class TextTable(NamedTuple):
-    """Cells to print; `numbers` are the columns that stand to the right."""
+    """Cells to print; `numbers` are the columns that stand to the right, `below` lines under each row."""
 
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     numbers: frozenset[str]
+    below: list[list[str]]
 
 
 def runs_table(listing: Listing) -> TextTable:
-    """One row for each run, the newest last."""
-    sizes = ("records", "traces", "merged size")
-    columns = (
-        "run",
-        "started (UTC)",
-        "attempts",
-        "rollouts",
-        "ranks seen",
-        "not as it should be",
-        "merged",
-        *sizes,
-    )
-    rows = [
+    """One row for each run, the newest last; below it what is not as it should be."""
+    columns = ("run", "started (UTC)", "attempts", "rollouts", "ranks seen", "merged", "size")
+    rows: list[tuple[str, ...]] = [
         (
             run.run_id,
-            _time(run.started_unix_ns),
-            ", ".join(str(a.attempt) for a in run.attempts) or _NONE,
-            format_rollouts(run.rollouts),
-            "\n".join(_ranks_seen(run)) or _NONE,
-            "\n".join([*_troubles(run, _TOLD_IN_TABLE), *_damage(run)]) or _NONE,
-            _merged(run.merged),
-            *map(format_bytes, (run.sizes.records, run.sizes.traces, run.sizes.merged)),
+            _time(run.started_unix_ns)[: len("2026-01-01 00:00")],
+            str(len(run.attempts)),
+            _numbered_rollouts(run.rollouts),
+            _ranks_seen(run),
+            str(len(run.merged)),
+            format_bytes(run.sizes.records + run.sizes.traces + run.sizes.merged),
         )
         for run in listing.runs
     ]
-    return TextTable(columns, rows, frozenset(sizes))
+    below = [[*_troubles(run, _TOLD_IN_TABLE), *_damage(run)] for run in listing.runs]
+    return TextTable(columns, rows, frozenset(("attempts", "merged", "size")), below)
 
 
 def roles_table(run: RunSummary) -> TextTable:
-    """One row for each role of each attempt: ranks seen, processes, how they ended."""
-    columns = ("attempt", "rollouts", "role", "ranks seen", "processes", *ENDINGS)
+    """One row for each role of each attempt: ranks seen, processes, how those ended."""
+    roles = [(attempt, role) for attempt in run.attempts for role in attempt.roles]
+    endings = [word for word in ENDINGS if any(word in role.endings for _, role in roles)]
     rows = [
         (
             str(attempt.attempt),
             format_rollouts(attempt.rollouts),
             role.role or "unknown",
-            _NONE if role.seen is None else _of(role.seen, role.world_size),
+            _NONE if role.seen is None else format_of(role.seen, role.world_size),
             str(role.processes),
-            *(str(role.endings.get(word, 0)) for word in ENDINGS),
+            *(str(role.endings.get(word, 0)) for word in endings),
         )
-        for attempt in run.attempts
-        for role in attempt.roles
+        for attempt, role in roles
     ]
-    return TextTable(columns, rows, frozenset(("processes", *ENDINGS)))
+    columns = ("attempt", "rollouts", "role", "ranks seen", "processes", *endings)
+    return TextTable(columns, rows, frozenset(("processes", *endings)), [[] for _ in rows])
 
 
 def listing_lines(listing: Listing) -> Iterator[str]:
     """What stands below the table of runs."""
     if listing.others:
-        more = f" and {len(listing.others) - _TOLD} more" if len(listing.others) > _TOLD else ""
-        yield f"no runs: {', '.join(listing.others[:_TOLD])}{more}"
+        yield f"no runs: {', '.join(bound_items(listing.others, _TOLD))}"
 
 
 def run_lines(run: RunSummary) -> Iterator[str]:
@@ -92,9 +91,9 @@ def run_lines(run: RunSummary) -> Iterator[str]:
     )
     for trouble in _troubles(run, _TOLD):
         yield f"  {trouble}"
-    yield from (f"  {told}" for told in _bounded(run.damage, _TOLD))
+    yield from (f"  {told}" for told in bound_items(run.damage, _TOLD))
     if run.ignored:
-        yield f"  {len(run.ignored)} files are no source: {', '.join(_bounded(run.ignored, _TOLD))}"
+        yield f"  no source: {', '.join(bound_items(run.ignored, _TOLD))}"
 
 
 def format_rollouts(span: RolloutSpan) -> str:
@@ -105,7 +104,7 @@ def format_rollouts(span: RolloutSpan) -> str:
     """
     told = ["initial"] if span.initial else []
     if span.first is not None and span.last is not None:
-        told.append(_range(span.first, span.last))
+        told.append(format_range(span.first, span.last))
     return ", ".join([*told, *span.names]) or _NONE
 
 
@@ -123,56 +122,51 @@ def format_bytes(size: int) -> str:
     return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{value:.0f} {unit}"
 
 
+def _numbered_rollouts(span: RolloutSpan) -> str:
+    """Without ``initial``, which nearly every run has, and one name at most; all in few columns."""
+    told = [] if span.first is None or span.last is None else [format_range(span.first, span.last)]
+    names = bound_items([*(["initial"] if span.initial and not told else []), *span.names], 1)
+    return ", ".join([*told, *names]) or _NONE
+
+
 def _troubles(run: RunSummary, told: int) -> list[str]:
     """Who is missing or ended early."""
     several = len(run.attempts) > 1
     missing = [
-        (f"attempt {attempt.attempt}: " if several else "")
-        + f"{role.role}: missing rank {', '.join(_bounded(_stretches(role.missing), told))}"
+        (f"attempt {attempt.attempt}: " if several else "") + trouble
         for attempt in run.attempts
-        for role in attempt.roles
-        if role.missing
+        for trouble in _missing(attempt.roles, told)
     ]
-    early = [process.name for process in run.processes if process.ending == ENDED_EARLY]
-    return [*missing, *(f"{name}: {ENDED_EARLY}" for name in _bounded(early, told))]
+    early = [
+        f"{process.name}: {format_ending(process.ending, process.replaced_by)}"
+        for process in run.processes
+        if process.ending == ENDED_EARLY
+    ]
+    return [*missing, *bound_items(early, told)]
+
+
+def _missing(roles: Sequence[RoleSummary], told: int) -> Iterator[str]:
+    if not roles:
+        yield "nothing recorded"
+    for role in roles:
+        if role.missing:
+            yield format_missing(str(role.role), role.seen or 0, role.world_size, role.missing, told)
 
 
 def _damage(run: RunSummary) -> Iterator[str]:
     if run.damage:
-        yield f"{len(run.damage)} things cannot be read"
+        yield f"cannot be read: {len(run.damage)} (slime-profiler ls RUN tells what)"
 
 
-def _stretches(numbers: Sequence[int]) -> list[str]:
-    """Of numbers in order.
-
-    >>> _stretches([1, 2, 3, 7])
-    ['1 to 3', '7']
-    """
-    breaks = [i for i in range(1, len(numbers)) if numbers[i] != numbers[i - 1] + 1]
-    starts, ends = [0, *breaks], [*breaks, len(numbers)]
-    return [_range(numbers[a], numbers[b - 1]) for a, b in zip(starts, ends, strict=True) if b > a]
-
-
-def _ranks_seen(run: RunSummary) -> Iterator[str]:
-    several = len(run.attempts) > 1
-    for attempt in run.attempts:
-        for role in attempt.roles:
-            if role.seen is not None:
-                told = f"{role.role}: {_of(role.seen, role.world_size)}"
-                yield f"attempt {attempt.attempt}: {told}" if several else told
-
-
-def _bounded(items: Sequence[str], told: int) -> list[str]:
-    more = len(items) - told
-    return [*items[:told], f"{more} more"] if more > 0 else list(items)
-
-
-def _of(seen: int, world_size: int | None) -> str:
-    return f"{seen} of {'?' if world_size is None else world_size}"
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
+def _ranks_seen(run: RunSummary) -> str:
+    """Of all roles together, in the last attempt in which any was seen."""
+    for attempt in reversed(run.attempts):
+        sizes = [role.world_size for role in attempt.roles if role.seen is not None]
+        if sizes:
+            known = [size for size in sizes if size is not None]
+            seen = sum(role.seen or 0 for role in attempt.roles)
+            return format_of(seen, sum(known) if len(known) == len(sizes) else None)
+    return _NONE
 
 
 def _merged(files: Sequence[MergedFile]) -> str:
@@ -184,10 +178,10 @@ def _merged(files: Sequence[MergedFile]) -> str:
             told.append(str(file.first))
         elif stretch and file.first <= stretch[1] + 1:
             stretch[1] = max(stretch[1], file.last)
-            told[-1] = _range(*stretch)
+            told[-1] = format_range(*stretch)
         else:
             stretch = [file.first, file.last]
-            told.append(_range(*stretch))
+            told.append(format_range(*stretch))
     return ", ".join(told) or _NONE
 
 

@@ -1,6 +1,6 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
-from ._endings import ENDED_EARLY, ENDINGS, find_endings
+from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
@@ -8,6 +8,7 @@ from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, Ran
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
 from ._selection import rollout_order
 from ._tracks import name_processes, presentation_order
+from ._words import bound_items, format_ending, format_missing, format_of, format_range
 
 __all__ = [
     "ENDED_EARLY",
@@ -22,7 +23,13 @@ __all__ = [
     "ProcessReport",
     "RanksReport",
     "RolloutChoice",
+    "bound_items",
     "find_endings",
+    "find_replacements",
+    "format_ending",
+    "format_missing",
+    "format_of",
+    "format_range",
     "format_report",
     "merge_run",
     "name_processes",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slime_profiler_plugin.read import ProcessSeen
 
 from ._times import RunClocks
+from ._tracks import group_incarnations, is_numbered
 
 ENDED: Final = "ended"
 ENDED_WITH_JOB: Final = "ended with the job"
@@ -46,6 +47,31 @@ def find_endings(
         for records in members:
             endings[records.key] = _ending(records, signs[records.key], driver_ends, max(signs.values()))
     return endings
+
+
+def find_replacements(
+    processes: Sequence[ProcessSeen],
+    endings: Mapping[tuple[str, str], str],
+    clocks: RunClocks | None = None,
+) -> dict[tuple[str, str], int]:
+    """By the key of each process that ended early and was replaced, the number of the incarnation that did.
+
+    That is the first incarnation of its rank, in its attempt, that started after its last sign of life.
+    Arguments as for, and from, `find_endings`.
+    """
+    if clocks is None:
+        clocks = RunClocks(processes)
+    replaced = {}
+    for group in group_incarnations(processes):
+        starts = [clocks.of_process(r).to_reference(r.first_ns) for r in group]
+        for place, records in enumerate(group):
+            if endings[records.key] != ENDED_EARLY or not is_numbered(records.process):
+                continue
+            last = clocks.of_process(records).to_reference(records.last_ns)
+            after = next((n for n in range(place + 1, len(group)) if starts[n] >= last), None)
+            if after is not None:
+                replaced[records.key] = after + 1
+    return replaced
 
 
 def _ending(records: ProcessSeen, last: int, driver_ends: list[int], latest: int) -> str:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from ._endings import ENDED, ENDED_WITH_JOB
+from ._ledger import Ledger
 from ._report import MergeReport, OutputReport, ProcessReport
+from ._words import bound_items, format_ending, format_missing, format_of, format_range
 
-#: More damage than this is counted, not listed; ``--json`` has all of it.
+#: More damage, files or stretches of ranks than this are counted, not listed; ``--json`` has them all.
 _LISTED: Final = 20
+_IGNORED_LISTED: Final = 5
+_NS_PER_S: Final = 1e9
 
 
 def format_report(report: MergeReport) -> Iterator[str]:
     """What a person wants to know, most important last."""
-    some = "attempt" if len(report.attempts) == 1 else "attempts"
-    yield f"run {report.run_id}, {some} {', '.join(map(str, report.attempts))}"
-    for ranks in report.ranks:
-        size = "?" if ranks.world_size is None else str(ranks.world_size)
-        attempt = f"attempt {ranks.attempt}: " if len(report.attempts) > 1 else ""
-        missing = f"; missing rank {', '.join(map(str, ranks.missing))}" if ranks.missing else ""
-        yield f"  {attempt}{ranks.role}: {ranks.seen} of {size} ranks seen{missing}"
+    several = len(report.attempts) > 1
+    yield f"run {report.run_id}, attempt{'s' * several} {', '.join(map(str, report.attempts))}"
+    yield from _format_ranks(report)
     for process in report.processes:
         yield from _format_process(process, report.processes[0].clock_domain)
     if report.ignored:
-        yield f"  {len(report.ignored)} files are no source: {', '.join(report.ignored[:5])}"
+        yield f"  no source: {', '.join(bound_items(report.ignored, _IGNORED_LISTED))}"
     for damage in report.damage[:_LISTED]:
         where = f"{damage.file}:{damage.line}" if damage.line is not None else damage.file
         yield f"  {damage.kind}: {where}: {damage.reason}"
@@ -32,30 +34,87 @@ def format_report(report: MergeReport) -> Iterator[str]:
         yield f"  and {len(report.damage) - _LISTED} more of this kind (--json lists them)"
     for warning in report.warnings:
         yield f"warning: {warning}"
-    for output in report.outputs:
-        yield from _format_output(output)
+    if report.outputs:
+        yield from _format_outputs(report.outputs, several)
+
+
+def _format_ranks(report: MergeReport) -> Iterator[str]:
+    """Who is there in one line for each attempt, who is not in one for each role."""
+    for attempt in report.attempts:
+        own = [ranks for ranks in report.ranks if ranks.attempt == attempt]
+        told = f"attempt {attempt}: " if len(report.attempts) > 1 else ""
+        whole = [f"{r.role} {format_of(r.seen, r.world_size)}" for r in own if not r.missing]
+        if whole:
+            yield f"  {told}ranks seen: {', '.join(whole)}"
+        for r in own:
+            if r.missing:
+                yield f"  {told}{format_missing(r.role, r.seen, r.world_size, r.missing, _LISTED)}"
 
 
 def _format_process(process: ProcessReport, reference: str) -> Iterator[str]:
     if process.clock_domain != reference or process.clock.startswith("assumed"):
         yield f"  {process.name}: clock {process.clock}"
     if process.ending not in (ENDED, ENDED_WITH_JOB) or process.open_phases:
-        still = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in process.open_phases.items())
-        yield f"  {process.name}: {process.ending}" + (f", in open phase {still}" if still else "")
+        yield f"  {process.name}: {format_ending(process.ending, process.replaced_by, process.open_phases)}"
     for what, count in process.dropped.items():
         yield f"  {process.name}: the recorder dropped {count} {what}"
 
 
-def _format_output(output: OutputReport) -> Iterator[str]:
-    total = output.total
-    dropped = f" + {sum(total.dropped.values())} dropped" if total.dropped else ""
+def _format_outputs(outputs: list[OutputReport], several_attempts: bool) -> Iterator[str]:
+    """The folder, which they have in common; the files; what became of everything that was read for them."""
+    total = Ledger(source="all files")
+    arrows: Counter[str] = Counter()
+    yield f"merged into {Path(outputs[0].path).parent}:"
+    for output in outputs:
+        yield from _format_output(output, several_attempts)
+        total.add(output.total)
+        arrows.update(output.arrows_drawn)
+    for pair, count in arrows.items():
+        yield f"  {_count(count, 'arrow')} from {pair}"
+    whole = "all files: " if len(outputs) > 1 else ""
     yield (
-        f"{output.path}: {total.read} read = {total.written} written "
-        f"+ {total.other_rollouts} of other rollouts + {total.described} descriptions{dropped}"
+        f"  {whole}{total.read} read = {total.written} written + {total.other_rollouts} of other rollouts "
+        f"+ {total.described} descriptions + {sum(total.dropped.values())} dropped"
     )
-    for reason, count in total.dropped.items():
-        yield f"  dropped {count}: {reason}"
-    for pair, count in output.arrows_drawn.items():
-        yield f"  {count} arrows from {pair}"
+
+
+def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str]:
+    lasted = ", ".join(
+        _format_seconds(ns) + (f" in attempt {attempt}" if several_attempts else "")
+        for attempt, ns in output.lasted_ns.items()
+    )
+    dropped = output.total.dropped
+    yield (
+        f"  {Path(output.path).name}: {_name_rollouts(output.rollouts)}"
+        + (f" lasted {lasted}; " if lasted else "; ")
+        + f"{_count(output.events, 'event')}, {_count(output.arrows, 'arrow')}, "
+        + (f"{sum(dropped.values())} dropped" if dropped else "nothing dropped")
+    )
+    for reason, count in dropped.items():
+        yield f"    {count} dropped: {reason}"
     for reason, count in output.arrows_not_drawn.items():
-        yield f"  {count} arrows not drawn from {reason}"
+        yield f"    {_count(count, 'arrow')} not drawn from {reason}"
+
+
+def _name_rollouts(rollouts: list[int | str]) -> str:
+    """``rollout 3``, ``rollouts 3 to 5``, ``initial``."""
+    first, last = rollouts[0], rollouts[-1]
+    if isinstance(first, int) and isinstance(last, int):
+        return f"rollout{'s' * (first != last)} {format_range(first, last)}"
+    return ", ".join(map(str, rollouts))
+
+
+def _format_seconds(ns: int) -> str:
+    """In ms below a second, to the ms below ten.
+
+    >>> [_format_seconds(ns) for ns in (1_234_567, 999_000_000, 1_234_567_890, 402_123_000_000)]
+    ['1.23 ms', '999 ms', '1.235 s', '402.1 s']
+    """
+    seconds = ns / _NS_PER_S
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.2f} ms" if seconds < 0.009995 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.3f} s" if seconds < 9.9995 else f"{seconds:.1f} s"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

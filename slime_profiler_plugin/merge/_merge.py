@@ -136,6 +136,7 @@ def _write_output(
     report = OutputReport(
         path=str(wanted.path),
         rollouts=wanted.rollouts,
+        lasted_ns={attempt: end - start for attempt, (start, end) in sorted(selection.spans.items())},
         events=0,
         notes=len(notes),
         arrows=arrows.drawn.total(),

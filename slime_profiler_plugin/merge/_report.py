@@ -19,10 +19,13 @@ class OutputReport(msgspec.Struct, kw_only=True):
     same moment in Unix time. `sources` account for everything that was read; `events` came from them,
     `notes` are slices that say what the file is and who is missing. `arrows` are all that were drawn,
     `arrows_drawn` those from and to phases of the same names, `arrows_not_drawn` the others by reason.
+    `lasted_ns` is how long its rollouts took, by attempt: from the first start to the last end of the
+    records that name one of them. It is empty where only windows do.
     """
 
     path: str
     rollouts: list[int | str]
+    lasted_ns: dict[int, int]
     events: int
     notes: int
     arrows: int
@@ -35,7 +38,10 @@ class OutputReport(msgspec.Struct, kw_only=True):
 
 
 class ProcessReport(msgspec.Struct, kw_only=True):
-    """One process of the run: who it is, how its clock was placed, how it ended."""
+    """One process of the run: who it is, how its clock was placed, how it ended.
+
+    `replaced_by` is the number of the incarnation that took the place of one that ended early.
+    """
 
     name: str
     attempt: int
@@ -47,6 +53,7 @@ class ProcessReport(msgspec.Struct, kw_only=True):
     clock_domain: str
     clock: str
     ending: str
+    replaced_by: int | None
     open_phases: dict[str, int]
     dropped: dict[str, int]
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from slime_profiler_plugin.layout import rollout_name
-from slime_profiler_plugin.phases import ROLES
 from slime_profiler_plugin.read import ProcessRecords, Run, TraceWindow
 
-from ._endings import ENDED_EARLY, find_endings
+from ._endings import ENDED_EARLY, find_endings, find_replacements
 from ._notes import name_attempt
 from ._records import count_open
 from ._report import ProcessReport
@@ -33,7 +32,8 @@ class Shared:
         self.clocks = RunClocks(run.processes, run.windows)
         self.syncs = SyncIndex(run)
         self.endings = find_endings(run.processes, self.clocks)
-        self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process, ROLES))
+        self._replaced = find_replacements(run.processes, self.endings, self.clocks)
+        self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process))
         self._names = name_processes(self.ordered, len(run.attempts) > 1)
         self._counted: dict[Path, OtherWindow] = {}
 
@@ -104,6 +104,7 @@ class Shared:
             clock_domain=process.clock_domain,
             clock=self.clocks.of_process(records).basis,
             ending=self.endings[records.key],
+            replaced_by=self._replaced.get(records.key),
             open_phases=dict(count_open(records)),
             dropped=dict(dropped),
         )

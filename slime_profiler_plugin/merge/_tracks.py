@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin.phases import role_order
 from slime_profiler_plugin.read import ProcessSeen
 
 #: Thread numbers start here, so that none is taken for its process's main thread.
@@ -81,15 +82,13 @@ def format_ranks(ranks: dict[str, int]) -> str:
     return " ".join(f"{name}{ranks[name]}" for name in (*known, *others))
 
 
-def presentation_order(process: schema.Process, roles: tuple[str, ...]) -> tuple[Any, ...]:
+def presentation_order(process: schema.Process) -> tuple[Any, ...]:
     """Sort key of a process: attempt, role, rank, start."""
     role = process.role
-    place = roles.index(role) if role in roles else len(roles)
     rank = process.engine.get("index", process.rank) if role == "engine" else process.rank
     return (
         process.attempt,
-        place,
-        role or "",
+        role_order(role),
         rank is None,
         rank or 0,
         process.rank or 0,
@@ -103,17 +102,27 @@ def rank_key(process: schema.Process) -> tuple[Any, ...]:
     return (process.attempt, process.role, process.rank, engine, tuple(sorted(process.ranks.items())))
 
 
+def group_incarnations(processes: Sequence[ProcessSeen]) -> list[list[ProcessSeen]]:
+    """Processes that are the same rank of the same attempt, by start; the first is incarnation 1."""
+    groups: dict[tuple[Any, ...], list[ProcessSeen]] = {}
+    for records in processes:
+        groups.setdefault(rank_key(records.process), []).append(records)
+    return [sorted(group, key=lambda r: r.process.start_unix_ns) for group in groups.values()]
+
+
+def is_numbered(process: schema.Process) -> bool:
+    """Whether it says which one of its role it is."""
+    return process.role is not None and (process.rank is not None or bool(process.engine))
+
+
 def name_processes(processes: Sequence[ProcessSeen], several_attempts: bool) -> dict[tuple[str, str], str]:
     """The name of each process by its key, without its part.
 
     Incarnations of a rank are numbered, processes of a role without ranks are told apart by pid.
     """
-    groups: dict[tuple[Any, ...], list[ProcessSeen]] = {}
-    for records in processes:
-        groups.setdefault(rank_key(records.process), []).append(records)
     names = {}
-    for group in groups.values():
-        for number, records in enumerate(sorted(group, key=lambda r: r.process.start_unix_ns), 1):
+    for group in group_incarnations(processes):
+        for number, records in enumerate(group, 1):
             process = records.process
             parts = [format_rank(process.role, process.rank, process.engine, process.pid)]
             if process.ranks:
@@ -121,8 +130,7 @@ def name_processes(processes: Sequence[ProcessSeen], several_attempts: bool) -> 
             if several_attempts:
                 parts.append(f"attempt {process.attempt}")
             if len(group) > 1 and process.role is not None:
-                numbered = process.rank is not None or process.engine
-                parts.append(f"incarnation {number}" if numbered else f"pid {process.pid}")
+                parts.append(f"incarnation {number}" if is_numbered(process) else f"pid {process.pid}")
             names[records.key] = DOT.join(parts)
     # Schedulers of one engine that do not say which part of it they are, for one.
     shown = Counter(names.values())

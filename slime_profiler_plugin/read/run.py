@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin.phases import role_order
 from slime_profiler_plugin.schema import INITIAL
 
 from ._files import Damage, ReadError
@@ -54,7 +55,7 @@ class RoleRanks(NamedTuple):
 
 
 def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:
-    """Ranks seen, per attempt and role, for the roles that number their processes."""
+    """Ranks seen, per attempt and role (in that order), for the roles that number their processes."""
     seen: dict[tuple[int, str], set[int]] = defaultdict(set)
     sizes: dict[tuple[int, str], int] = {}
     for process in processes:
@@ -64,7 +65,8 @@ def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:
         seen[key].add(process.rank)
         if process.world_size is not None:
             sizes[key] = max(sizes.get(key, 0), process.world_size)
-    return [RoleRanks(*key, frozenset(ranks), sizes.get(key)) for key, ranks in sorted(seen.items())]
+    ordered = sorted(seen, key=lambda key: (key[0], role_order(key[1])))
+    return [RoleRanks(*key, frozenset(seen[key]), sizes.get(key)) for key in ordered]
 
 
 class Run:

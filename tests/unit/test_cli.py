@@ -7,8 +7,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from slime_profiler_plugin import __version__, cli
-from slime_profiler_plugin.testing import write_synthetic_run
+from slime_profiler_plugin import __version__, cli, schema
+from slime_profiler_plugin.testing import MS, ProcessFile, write_synthetic_run
 
 
 def run(*arguments):
@@ -35,12 +35,117 @@ def test_merge_of_a_run_writes_its_latest_complete_rollout_and_says_what_it_did(
     assert merged_names(made.folder) == ["rollout_000001.trace.json.gz"]
     lines = result.stdout.splitlines()
     assert lines[0] == "run synthetic, attempt 0"
-    assert "  actor: 2 of 2 ranks seen" in lines
     total = sum(len(process.lines) for process in made.processes)
-    assert any(
-        f"rollout_000001.trace.json.gz: {total} read = 36 written + 55 of other" in line for line in lines
+    assert lines[1:] == [
+        "  ranks seen: actor 2 of 2, engine 2 of 2",
+        f"merged into {made.folder / 'merged'}:",
+        # Generation starts it, and the sync that starts 700 ms later ends it after 200 ms.
+        "  rollout_000001.trace.json.gz: rollout 1 lasted 900 ms; 36 events, 6 arrows, nothing dropped",
+        "  6 arrows from bucket_send to engine_receive",
+        f"  {total} read = 36 written + 55 of other rollouts + {total - 91} descriptions + 0 dropped",
+    ]
+
+
+def test_merge_of_several_rollouts_has_a_line_for_each_and_one_sum(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    lines = run("merge", made.folder, "--rollout", "all").stdout.splitlines()
+    place = lines.index(f"merged into {made.folder / 'merged'}:")
+    assert lines[place + 1 :] == [
+        "  initial.trace.json.gz: initial lasted 200 ms; 19 events, 6 arrows, nothing dropped",
+        "  rollout_000000.trace.json.gz: rollout 0 lasted 900 ms; 36 events, 6 arrows, nothing dropped",
+        "  rollout_000001.trace.json.gz: rollout 1 lasted 900 ms; 36 events, 6 arrows, nothing dropped",
+        "  18 arrows from bucket_send to engine_receive",
+        lines[-1],
+    ]
+    read = 3 * sum(len(process.lines) for process in made.processes)
+    # In two of the three files a record is one of another rollout.
+    written, others = 19 + 36 + 36, 2 * (19 + 36 + 36)
+    assert lines[-1] == (
+        f"  all files: {read} read = {written} written + {others} of other rollouts "
+        f"+ {read - written - others} descriptions + 0 dropped"
     )
-    assert lines[-1] == "  6 arrows from bucket_send to engine_receive"
+    ranged = run("merge", made.folder, "--rollout", "0:2", "-o", tmp_path / "x.json").stdout
+    assert f"merged into {tmp_path}:\n  x.json: rollouts 0 to 1 lasted 1.900 s; 72 events, " in ranged
+
+
+def test_merge_says_what_was_dropped_and_which_arrows_were_not_drawn(tmp_path):
+    sender = ProcessFile("r", pid=1, role="actor", rank=0)
+    sender.open("train_step", 10 * MS, 20 * MS, rollout=0)
+    sender.lines.append(
+        schema.Phase(id=1, name="train_step", start_ns=10 * MS, dur_ns=30 * MS, tid=1, rollout=0)
+    )
+    sender.end(12_345 * MS)
+    receiver = ProcessFile("r", pid=2, role="engine", rank=0, world_size=1)
+    receiver.phase("engine_receive", 50 * MS, 12_020 * MS, rollout=0, sync=0, bucket=0, source="actor-0@1-1")
+    receiver.end(12_345 * MS)
+    for process in (sender, receiver):
+        process.write(tmp_path)
+    read = len(sender.lines) + len(receiver.lines)
+    lines = run("merge", tmp_path / "r").stdout.splitlines()
+    assert lines[1] == "  ranks seen: actor 1 of ?, engine 1 of 1"
+    assert lines[-4:] == [
+        "  rollout_000000.trace.json.gz: rollout 0 lasted 12.0 s; 2 events, 0 arrows, 1 dropped",
+        "    1 dropped: superseded by the phase that ended",
+        "    1 arrow not drawn from bucket_send to engine_receive: no send matches the receive",
+        f"  {read} read = 2 written + 0 of other rollouts + {read - 3} descriptions + 1 dropped",
+    ]
+
+
+def test_merge_tells_how_long_a_rollout_took_in_each_attempt(tmp_path):
+    made = write_synthetic_run(tmp_path, attempt=1, start_ns=9_000_000 * MS)
+    write_synthetic_run(tmp_path, attempt=0)
+    lines = run("merge", made.folder, "--rollout", "1").stdout.splitlines()
+    assert lines[0] == "run synthetic, attempts 0, 1"
+    assert "  attempt 1: ranks seen: actor 2 of 2, engine 2 of 2" in lines
+    assert any(": rollout 1 lasted 900 ms in attempt 0, 900 ms in attempt 1; 72 " in line for line in lines)
+    (output,) = json.loads(run("merge", made.folder, "--rollout", "1", "--json").stdout)["outputs"]
+    assert output["lasted_ns"] == {"0": 900 * MS, "1": 900 * MS}
+
+
+def test_roles_are_in_the_order_in_which_all_else_shows_them(tmp_path):
+    for pid, role in enumerate(("engine", "zebra", "critic", "actor"), 1):
+        process = ProcessFile("r", pid=pid, role=role, rank=0, world_size=1)
+        process.phase("train_step", 10, 20, rollout=0)
+        process.end(30)
+        process.write(tmp_path)
+    merged = run("merge", tmp_path / "r").stdout.splitlines()
+    assert merged[1] == "  ranks seen: actor 1 of 1, critic 1 of 1, engine 1 of 1, zebra 1 of 1"
+    listed = run("ls", tmp_path / "r").stdout
+    assert [line.split()[2] for line in listed.splitlines()[-4:]] == ["actor", "critic", "engine", "zebra"]
+
+
+def test_process_that_was_replaced_says_by_whom(tmp_path):
+    driver = ProcessFile("r", pid=1, role="driver")
+    driver.phase("generate", 1, 60_000 * MS, rollout=0)
+    driver.end(60_000 * MS)
+    killed = ProcessFile("r", pid=2, role="actor", rank=0)
+    killed.open("train_step", 1000, 3000 * MS, rollout=0)
+    again = ProcessFile("r", pid=3, role="actor", rank=0, start_ns=5000 * MS)
+    again.phase("train_step", 6000 * MS, 7000 * MS, rollout=0)
+    again.end(60_000 * MS)
+    for process in (driver, killed, again):
+        process.write(tmp_path)
+    told = "ended early, in open phase train_step, replaced by incarnation 2"
+    assert f"  actor rank 0 · incarnation 1: {told}" in run("merge", tmp_path / "r").stdout.splitlines()
+    listed = "actor rank 0 · incarnation 1: ended early, replaced by incarnation 2"
+    assert f"  {listed}" in run("ls", tmp_path / "r").stdout.splitlines()
+    assert f"    {listed}" in run("ls", tmp_path).stdout.splitlines()
+    for verb, pick in (("merge", lambda told: told), ("ls", lambda told: told["runs"][0])):
+        processes = pick(json.loads(run(verb, tmp_path / "r", "--json").stdout))["processes"]
+        assert {p["pid"]: p["replaced_by"] for p in processes} == {1: None, 2: 2, 3: None}
+
+
+def test_processes_of_one_rank_side_by_side_do_not_replace_each_other(tmp_path):
+    driver = ProcessFile("r", pid=1, role="driver")
+    driver.phase("generate", 1, 60_000 * MS, rollout=0)
+    driver.end(60_000 * MS)
+    driver.write(tmp_path)
+    for pid, last in ((2, 9000), (3, 60_000)):
+        process = ProcessFile("r", pid=pid, role="engine", engine={"index": 0}, start_ns=pid * MS)
+        process.clock(last * MS)
+        process.write(tmp_path)
+    lines = run("merge", tmp_path / "r").stdout.splitlines()
+    assert "  engine 0 · incarnation 1: ended early" in lines
 
 
 @pytest.mark.parametrize(
@@ -93,7 +198,7 @@ def test_files_that_are_no_source_are_listed_and_no_failure(tmp_path):
     (made.folder / "records" / "host0" / "notes.txt").write_text("hello")
     result = run("merge", made.folder)
     assert result.exit_code == 0
-    assert "1 files are no source" in result.stdout
+    assert f"  no source: {made.folder}/records/host0/notes.txt" in result.stdout.splitlines()
 
 
 def test_folder_of_runs_lists_them_and_writes_nothing(tmp_path):

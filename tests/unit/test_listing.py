@@ -119,17 +119,17 @@ def test_missing_rank_and_early_end_are_said_by_name(tmp_path: Path) -> None:
     cut(made, "201", 30)
     next(made.folder.glob("records/*/202-*")).unlink()
     told = lines_of(made.folder)
-    assert "  actor: missing rank 2" in told
+    assert "  actor: 2 of 3 ranks seen; missing rank 2" in told
     assert "  actor rank 1 · tp0 pp0 dp1: ended early" in told
     table = roles_table(list_runs(made.folder).runs[0])
     assert table.columns == (
         *("attempt", "rollouts", "role", "ranks seen", "processes"),
-        *("ended", "ended with the job", "ended early", "no end"),
+        *("ended", "ended early"),
     )
     assert table.rows == [
-        ("0", "initial, 0 to 5", "driver", "-", "1", "1", "0", "0", "0"),
-        ("0", "initial, 0 to 5", "actor", "2 of 3", "2", "1", "0", "1", "0"),
-        ("0", "initial, 0 to 5", "engine", "2 of 2", "2", "2", "0", "0", "0"),
+        ("0", "initial, 0 to 5", "driver", "-", "1", "1", "0"),
+        ("0", "initial, 0 to 5", "actor", "2 of 3", "2", "1", "1"),
+        ("0", "initial, 0 to 5", "engine", "2 of 2", "2", "2", "0"),
     ]
 
 
@@ -149,16 +149,14 @@ def test_two_attempts_are_told_apart(tmp_path: Path) -> None:
     assert run.attempts[2].started_unix_ns is None
     told = lines_of(made.folder)
     assert told[0] == "run synthetic, attempts 0, 1, 2"
-    assert "  attempt 1: actor: missing rank 2" in told
-    row = dict(
-        zip(*(runs_table(list_runs(tmp_path)).columns, runs_table(list_runs(tmp_path)).rows[0]), strict=True)
-    )
-    assert row["attempts"] == "0, 1, 2"
-    assert row["ranks seen"].splitlines() == [
-        "attempt 0: actor: 3 of 3",
-        "attempt 0: engine: 2 of 2",
-        "attempt 1: actor: 2 of 3",
-        "attempt 1: engine: 2 of 2",
+    assert "  attempt 1: actor: 2 of 3 ranks seen; missing rank 2" in told
+    assert "  attempt 2: nothing recorded" in told
+    table = runs_table(list_runs(tmp_path))
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    # Of the last attempt in which any rank was seen.
+    assert (row["attempts"], row["ranks seen"]) == ("3", "4 of 5")
+    assert table.below == [
+        ["attempt 1: actor: 2 of 3 ranks seen; missing rank 2", "attempt 2: nothing recorded"]
     ]
 
 
@@ -175,11 +173,46 @@ def test_folder_of_runs_has_the_newest_last_and_names_what_is_no_run(tmp_path: P
     head, *rows, others = cells(result.stdout)
     assert head[:3] == ["run", "started (UTC)", "attempts"]
     assert [row[0] for row in rows if len(row) > 2] == ["b-old", "c-other", "a-new"]
-    assert rows[0][3:6] == ["initial, 0", "actor: 2 of 2", "-"]
-    assert rows[0][1] == "2026-11-18 11:06:40"
+    assert rows[0][1:6] == ["2026-11-18 11:06", "1", "0", "4 of 4", "0"]
+    made = tmp_path / "b-old"
+    size = sum(path.stat().st_size for path in made.glob("records/*/*"))
+    assert rows[0][6] == format_bytes(size)
     newest = next(row for row in rows if row[0] == "a-new")
-    assert newest[3:7] == ["initial, 0 to 1", "actor: 2 of 2", "-", "0 to 1"]
+    assert newest[2:6] == ["1", "0 to 1", "4 of 4", "1"]
+    files = [*(tmp_path / "a-new").glob("records/*/*"), *(tmp_path / "a-new").glob("merged/*")]
+    assert newest[6] == format_bytes(sum(path.stat().st_size for path in files))
     assert others == ["no runs: gone, notes, x.log"]
+
+
+def test_healthy_run_is_one_line_that_fits_100_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the run's name is whole, even where nothing else fits."""
+    name = "demo-20261118T110640Z-3f08f3"
+    made = write_synthetic_run(tmp_path, run_id=name, trainers=64, engines=40, rollouts=12)
+    merge_run([made.folder], "all")
+    for columns in ("20", "100"):
+        monkeypatch.setenv("COLUMNS", columns)
+        head, line = ls(tmp_path).stdout.splitlines()
+        assert line.split() == [
+            *(name, "2026-11-18", "11:06", "1", "0", "to", "11", "104", "of", "104", "13"),
+            *line.split()[-2:],
+        ]
+        assert len(head) <= 100
+        assert len(line) <= 100
+
+
+def test_rollouts_that_users_named_themselves_are_cut_short_in_the_table(tmp_path: Path) -> None:
+    for run_id, names in (("a", ["initial"]), ("b", ["eval_1"]), ("c", ["initial", 3, "eval_1", "eval_2"])):
+        process = ProcessFile(run_id, pid=1, role="driver")
+        for at, rollout in enumerate(names):
+            process.phase("generate", 10 * at + 1, 10 * at + 5, rollout=rollout)
+        process.write(tmp_path)
+    assert [row[3] for row in runs_table(list_runs(tmp_path)).rows] == [
+        "initial",
+        "eval_1",
+        "3, eval_1, 1 more",
+    ]
 
 
 def test_json_has_exact_numbers(tmp_path: Path) -> None:
@@ -210,11 +243,11 @@ def test_damage_and_foreign_files_in_a_run_are_told_and_no_failure(tmp_path: Pat
     assert result.exit_code == 0
     told = result.stdout.splitlines()
     assert f"  {empty}: refused: the file is empty" in told
-    assert f"  1 files are no source: {notes}" in told
+    assert f"  no source: {notes}" in told
     assert any(line.startswith("  rollouts initial, 0 to 7; merged -") for line in told)
     (run,) = list_runs(made.folder).runs
     assert (run.merged, run.sizes.merged) == ([], 5)
-    assert "1 things cannot be read" in ls(tmp_path).stdout
+    assert "    cannot be read: 1 (slime-profiler ls RUN tells what)" in ls(tmp_path).stdout.splitlines()
 
 
 def test_run_of_which_nothing_is_known_but_its_place(tmp_path: Path) -> None:
@@ -255,16 +288,16 @@ def test_nothing_to_list_exits_1(tmp_path: Path) -> None:
 def test_many_missing_ranks_are_stretches(tmp_path: Path) -> None:
     for rank in (0, 1, 5, 9, 11):
         ProcessFile("r", pid=50 + rank, role="actor", rank=rank, world_size=1000).write(tmp_path)
-    assert "  actor: missing rank 2 to 4, 6 to 8, 10, 12 to 999" in lines_of(tmp_path / "r")
-    (row,) = runs_table(list_runs(tmp_path)).rows
-    assert "actor: missing rank 2 to 4, 6 to 8, 10, 1 more" in row
+    told = "actor: 5 of 1000 ranks seen; missing rank 2 to 4, 6 to 8, 10"
+    assert f"  {told}, 12 to 999" in lines_of(tmp_path / "r")
+    assert runs_table(list_runs(tmp_path)).below == [[f"{told}, 1 more"]]
 
 
 def test_names_of_the_user_s_are_not_markup(tmp_path: Path) -> None:
     ProcessFile("[red]r[/red]", pid=1, role="[bold]", rank=0, world_size=1).write(tmp_path)
     text = ls(tmp_path).stdout
     assert "[red]r[/red]" in text
-    assert "[bold]: 1 of 1" in text
+    assert "[bold]" in ls(*tmp_path.iterdir()).stdout
 
 
 @pytest.mark.parametrize(
