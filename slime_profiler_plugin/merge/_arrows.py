@@ -22,8 +22,9 @@ class Endpoint(NamedTuple):
     """A slice that arrows of `pair` may start or end at, as `begins` says.
 
     `free` are the stretches of it, in reference ns, in which no other slice lies over it: an arrow
-    binds to the innermost slice. `receiver` tells receiving processes apart, `engine` is what either
-    side calls the engine.
+    binds to the innermost slice. `version_reused`: over the whole run, `weight_version` is that of several
+    syncs, whether or not their sends are in this output. `receiver` tells receiving processes apart,
+    `engine` is what either side calls the engine.
     """
 
     pair: Pair
@@ -33,6 +34,7 @@ class Endpoint(NamedTuple):
     sync: int | None
     bucket: int | None
     weight_version: str | None
+    version_reused: bool
     engine: int | str | None
     receiver: Hashable
     pid: int
@@ -126,6 +128,8 @@ def _find_sends(
     if receive.source is not None and receive.sync is not None:
         key = receive.key(receive.source, receive.sync)
     elif receive.source is None and receive.weight_version is not None:
+        if receive.version_reused:
+            return [], ["ambiguous: the weight version is that of several syncs"]
         key = receive.key(receive.weight_version)
     else:
         return [], [f"the receive names no {'source' if receive.source is None else 'sync'}"]

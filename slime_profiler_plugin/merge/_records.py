@@ -125,6 +125,7 @@ class RecordSource:
         process = self.records.process
         sends = item.name == pair.send
         engine = process.engine.get("index", process.rank)
+        version = args.get("weight_version")
         assert self.pid is not None, "claimed before its tracks"
         return Endpoint(
             pair=pair,
@@ -133,7 +134,8 @@ class RecordSource:
             source=args.get("source", self.records.source if sends else None),
             sync=args.get("sync"),
             bucket=args.get("bucket"),
-            weight_version=args.get("weight_version"),
+            weight_version=version,
+            version_reused=version is not None and self._syncs.is_reused(process.attempt, version),
             engine=args.get("engine", None if sends else engine),
             receiver=None if sends else self.records.key,
             pid=self.pid,

@@ -2,9 +2,11 @@
 
 import pytest
 
+from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.merge._arrows import Endpoint, join_arrows
 from slime_profiler_plugin.merge._flows import IdSource
 from slime_profiler_plugin.merge._pairs import find_pair
+from slime_profiler_plugin.testing import MS, ProcessFile
 
 BUCKETS = find_pair("bucket_send", {"bucket": 0})
 SHARDS = find_pair("shard_write", {"transport": "disk"})
@@ -26,6 +28,7 @@ def send(**fields):
         "sync": 4,
         "bucket": 0,
         "weight_version": "5",
+        "version_reused": False,
         "engine": None,
         "receiver": None,
         "pid": 1,
@@ -211,3 +214,58 @@ def test_an_engine_that_loads_a_version_twice_is_ambiguous():
 )
 def test_which_phases_are_ends_of_which_arrows(name, args, pair):
     assert find_pair(name, args) is pair
+
+
+_SENDS = {
+    BUCKETS: ("bucket_send", "engine_receive", {"transport": "nccl", "bucket": 0}),
+    SHARDS: ("shard_write", "engine_load", {"transport": "disk"}),
+    DELTAS: ("delta_publish", "engine_pull", {"transport": "disk_delta"}),
+}
+
+
+def _write_restarted(out, pair, rollout, version="1", **sent):
+    """A sender dies after its first sync, its successor numbers syncs and versions anew.
+
+    The engine names the weight version alone, and loads once, while rollout 0 is still under way.
+    """
+    sends, receives, fields = _SENDS[pair]
+    trainers = [ProcessFile("r", pid=pid, role="actor", rank=0, start_ns=1) for pid in (1, 2)]
+    for trainer, at, of, named, more in (
+        (trainers[0], 100, 0, "1", {}),
+        (trainers[1], 300, rollout, version, sent),
+    ):
+        about = {"sync": 0, "weight_version": named, "source": trainer.source, "rollout": of}
+        trainer.phase("weight_sync", at * MS, (at + 50) * MS, **about)
+        trainer.phase(sends, at * MS, (at + 50) * MS, **(about | fields | more))
+    engine = ProcessFile("r", pid=3, role="engine", rank=0, start_ns=1)
+    engine.phase(receives, 310 * MS, 360 * MS, weight_version="1", **fields)
+    manager = ProcessFile("r", pid=4, role="rollout_manager", start_ns=1)
+    manager.phase("generate", 10 * MS, 900 * MS, rollout=0)
+    for process in (*trainers, engine, manager):
+        process.write(out)
+    return out / "r"
+
+
+@pytest.mark.parametrize("rollouts", [0, 1, (0, 2)])
+@pytest.mark.parametrize("pair", [BUCKETS, SHARDS, DELTAS])
+def test_a_load_is_never_joined_to_the_dead_sender_of_another_rollout(tmp_path, pair, rollouts):
+    (output,) = merge_run([_write_restarted(tmp_path, pair, 1)], rollouts).outputs
+    assert output.arrows_drawn == {}
+    assert output.arrows_not_drawn == {
+        f"{FROM_TO[pair]}: ambiguous: the weight version is that of several syncs": 1
+    }
+
+
+def test_a_receive_is_not_joined_to_a_dead_sender_whose_successor_lacks_that_bucket(tmp_path):
+    folder = _write_restarted(tmp_path, BUCKETS, 0, bucket=7)
+    (output,) = merge_run([folder], 0).outputs
+    assert output.arrows_drawn == {}
+    assert output.arrows_not_drawn == {
+        f"{FROM_TO[BUCKETS]}: ambiguous: the weight version is that of several syncs": 1
+    }
+
+
+def test_a_version_of_one_sync_decides_though_a_successor_sent_another_in_the_same_rollout(tmp_path):
+    folder = _write_restarted(tmp_path, BUCKETS, 0, version="2")
+    (output,) = merge_run([folder], 0).outputs
+    assert (output.arrows_drawn, output.arrows_not_drawn) == ({FROM_TO[BUCKETS]: 1}, {})
