@@ -140,9 +140,10 @@ def _find_sends(
         return [], ["ambiguous: several sends match the receive"]
     if repeated > 1:
         return [], ["ambiguous: the engine received it more than once"]
-    parts: dict[int | None, list[Endpoint]] = defaultdict(list)
+    # A process that does not number its files has written one.
+    parts: dict[tuple[str, int], list[Endpoint]] = defaultdict(list)
     for send in found:
-        parts[send.bucket].append(send)
+        parts[("pid", send.pid) if send.bucket is None else ("bucket", send.bucket)].append(send)
     several = [same for same in parts.values() if len(same) > 1]
     return _only(parts.values()), ["ambiguous: several sends match the receive"] * len(several)
 

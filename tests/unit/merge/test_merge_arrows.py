@@ -1,6 +1,7 @@
 """Arrows from sends to receives: one where one send explains a receive, else none, counted."""
 
 import pytest
+from reading import Merged
 
 from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.merge._arrows import Endpoint, join_arrows
@@ -178,6 +179,37 @@ def test_a_file_that_was_written_twice_is_ambiguous_and_the_others_are_joined():
     arrows = join_arrows([*_published(SHARDS), again, loaded], IdSource())
     assert arrows.drawn == {FROM_TO[SHARDS]: 2}
     assert arrows.undrawn == {f"{FROM_TO[SHARDS]}: ambiguous: several sends match the receive": 1}
+
+
+@pytest.mark.parametrize("pair", [SHARDS, DELTAS])
+def test_files_without_a_number_are_one_for_each_process(pair):
+    ranks = [send(pair=pair, bucket=None, pid=pid) for pid in (1, 2)]
+    loaded = receive(pair=pair, bucket=None, pid=3, free=((200, 300),))
+    arrows = join_arrows([*ranks, loaded], IdSource())
+    assert (arrows.drawn, arrows.undrawn) == ({FROM_TO[pair]: 2}, {})
+    assert sorted(e.pid for group in arrows.ends.values() for e in group if e.begins) == [1, 2]
+    another = send(pair=pair, bucket=None, pid=2, start_ns=150)
+    arrows = join_arrows([*ranks, another, loaded], IdSource())
+    assert arrows.drawn == {FROM_TO[pair]: 1}
+    assert arrows.undrawn == {f"{FROM_TO[pair]}: ambiguous: several sends match the receive": 1}
+
+
+def test_the_documented_recipe_for_weights_over_a_disk_draws_an_arrow_from_each_rank(tmp_path):
+    ranks = [ProcessFile("r", pid=1 + n, role="actor", rank=n, start_ns=1) for n in (0, 1)]
+    engines = [ProcessFile("r", pid=8 + n, role="engine", rank=n, start_ns=1) for n in (0, 1)]
+    about = {"sync": 0, "source": ranks[0].source, "weight_version": "1", "transport": "disk"}
+    for rank in ranks:
+        rank.phase("shard_write", 10 * MS, 20 * MS, rollout=0, **about)
+    for engine in engines:
+        engine.phase("engine_load", 30 * MS, 40 * MS, **about)
+    for process in (*ranks, *engines):
+        process.write(tmp_path)
+    (output,) = merge_run([tmp_path / "r"], 0).outputs
+    assert (output.arrows_drawn, output.arrows_not_drawn) == ({FROM_TO[SHARDS]: 4}, {})
+    joined = [(sender[0], receiver[0]) for sender, receiver in Merged(output.path).arrows()]
+    assert joined == [
+        (f"actor rank {rank} · phases", f"engine {engine} · phases") for rank in (0, 1) for engine in (0, 1)
+    ]
 
 
 def test_files_of_two_senders_are_ambiguous_for_a_load_that_knows_only_the_weight_version():
