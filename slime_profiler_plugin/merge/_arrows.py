@@ -36,10 +36,12 @@ class Endpoint(NamedTuple):
     weight_version: str | None
     version_reused: bool
     engine: int | str | None
+    transport: str | None
     receiver: Hashable
     pid: int
     tid: int
     start_ns: int
+    end_ns: int
     free: tuple[tuple[int, int], ...]
 
     def key(self, *sync: Hashable) -> tuple[Hashable, ...]:
@@ -105,7 +107,7 @@ def join_arrows(endpoints: Iterable[Endpoint], ids: IdSource) -> Arrows:
         for send in found:
             arrow = _place(send, receive)
             if arrow is None:
-                reasons.append("the receive ended before the send began")
+                reasons.append(_why_not_placed(send, receive))
                 continue
             flow_id, name = ids.new(), receive.pair.word
             begin, end = arrow
@@ -125,6 +127,10 @@ def _find_sends(
     receive: Endpoint, sends: dict[tuple[Hashable, ...], list[Endpoint]], repeated: int
 ) -> tuple[list[Endpoint], list[str]]:
     """The sends that a receive is explained by, and why it is not by others."""
+    if receive.pair.transport is not None and receive.transport is None:
+        # It may be of another transport, and then no end of an arrow: only one that would be drawn is told.
+        named = receive._replace(transport=receive.pair.transport)
+        return [], ["the receive names no transport"] if _find_sends(named, sends, repeated)[0] else []
     if receive.source is not None and receive.sync is not None:
         key = receive.key(receive.source, receive.sync)
     elif receive.source is None and receive.weight_version is not None:
@@ -133,7 +139,7 @@ def _find_sends(
         key = receive.key(receive.weight_version)
     else:
         return [], [f"the receive names no {'source' if receive.source is None else 'sync'}"]
-    found = [send for send in sends.get(key, ()) if send.engine in (None, receive.engine)]
+    found = [send for send in sends.get(key, ()) if _is_for(send, receive)]
     if not found:
         return [], ["no send matches the receive"]
     if len({(send.source, send.sync) for send in found}) > 1:
@@ -148,6 +154,11 @@ def _find_sends(
     return _only(parts.values()), ["ambiguous: several sends match the receive"] * len(several)
 
 
+def _is_for(send: Endpoint, receive: Endpoint) -> bool:
+    """Whether the send names the engine of the receive, as number or as text, or none."""
+    return send.engine is None or (receive.engine is not None and str(send.engine) == str(receive.engine))
+
+
 def _only(groups: Iterable[Sequence[Endpoint]]) -> list[Endpoint]:
     return [group[0] for group in groups if len(group) == 1]
 
@@ -158,9 +169,20 @@ def _place(send: Endpoint, receive: Endpoint) -> tuple[int, int] | None:
     (Which way it draws the arrow it takes from the starts of the slices: where an engine was waiting
     already, the head is at the send.)
     """
-    for begin, _ in send.free:
-        for start, end in receive.free:
-            at = max(start, begin + 1)
-            if at < end:
-                return begin, at
+    if not send.free:
+        return None
+    begin, _ = send.free[0]
+    for start, end in receive.free:
+        at = max(start, begin + 1)
+        if at < end:
+            return begin, at
     return None
+
+
+def _why_not_placed(send: Endpoint, receive: Endpoint) -> str:
+    for word, endpoint in (("send", send), ("receive", receive)):
+        if endpoint.start_ns == endpoint.end_ns:
+            return f"the {word} lasted 0 ns"
+    if receive.end_ns <= send.start_ns + 1:
+        return "the receive ended before the send began"
+    return "other phases cover the send or the receive"

@@ -137,10 +137,12 @@ class RecordSource:
             weight_version=version,
             version_reused=version is not None and self._syncs.is_reused(process.attempt, version),
             engine=args.get("engine", None if sends else engine),
+            transport=args.get("transport"),
             receiver=None if sends else self.records.key,
             pid=self.pid,
             tid=tid,
             start_ns=item.start_ns,
+            end_ns=item.end_ns,
             free=tuple(free),
         )
 

@@ -31,10 +31,12 @@ def send(**fields):
         "weight_version": "5",
         "version_reused": False,
         "engine": None,
+        "transport": "disk",
         "receiver": None,
         "pid": 1,
         "tid": 11,
         "start_ns": 100,
+        "end_ns": 200,
         "free": ((100, 200),),
     }
     return Endpoint(**(base | fields))
@@ -50,6 +52,7 @@ def receive(**fields):
                 "pid": 2,
                 "tid": 22,
                 "start_ns": 120,
+                "end_ns": 220,
                 "free": ((120, 220),),
             }
             | fields
@@ -97,14 +100,51 @@ def test_arrow_binds_where_no_inner_slice_lies_over_the_outer_one():
         ({"sync": None, "source": None, "weight_version": None}, "the receive names no source"),
         ({"sync": None}, "the receive names no sync"),
         ({"source": None, "weight_version": None}, "the receive names no source"),
-        ({"free": ((10, 90),)}, "the receive ended before the send began"),
-        ({"free": ()}, "the receive ended before the send began"),
+        ({"start_ns": 10, "end_ns": 90, "free": ((10, 90),)}, "the receive ended before the send began"),
+        ({"end_ns": 120, "free": ()}, "the receive lasted 0 ns"),
+        ({"free": ()}, "other phases cover the send or the receive"),
+        ({"start_ns": 50, "free": ((50, 90),)}, "other phases cover the send or the receive"),
     ],
 )
 def test_join_that_is_not_certain_is_drawn_as_none_and_counted(change, reason):
     arrows = join_arrows([send(), receive(**change)], IdSource())
     assert not arrows.drawn
     assert arrows.undrawn == {f"{FROM_TO[BUCKETS]}: {reason}": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"free": ()}, "other phases cover the send or the receive"),
+        ({"end_ns": 100, "free": ()}, "the send lasted 0 ns"),
+    ],
+)
+def test_a_send_that_an_arrow_cannot_begin_at_is_told_as_that(change, reason):
+    arrows = join_arrows([send(**change), receive()], IdSource())
+    assert (arrows.drawn, arrows.undrawn) == ({}, {f"{FROM_TO[BUCKETS]}: {reason}": 1})
+
+
+@pytest.mark.parametrize(
+    ("sent_to", "received_by", "drawn"),
+    [("0", 0, 1), (0, "0", 1), ("east", "east", 1), ("1", 0, 0), (0, None, 0), ("None", None, 0)],
+)
+def test_engine_is_the_same_as_number_and_as_text(sent_to, received_by, drawn):
+    arrows = join_arrows([send(engine=sent_to), receive(engine=received_by)], IdSource())
+    assert arrows.drawn.total() == drawn
+
+
+def test_a_load_that_names_no_transport_is_told_where_files_of_its_sync_were_written():
+    load = receive(pair=SHARDS, bucket=None, transport=None, free=((200, 300),))
+    arrows = join_arrows([*_published(SHARDS, transport=None), load], IdSource())
+    assert (arrows.drawn, arrows.undrawn) == ({}, {f"{FROM_TO[SHARDS]}: the receive names no transport": 1})
+    without_files = join_arrows([load], IdSource())
+    assert (without_files.drawn, without_files.undrawn) == ({}, {})
+
+
+def test_a_file_that_names_no_transport_is_joined_to_the_loads_that_do():
+    load = receive(pair=SHARDS, bucket=None, free=((200, 300),))
+    arrows = join_arrows([*_published(SHARDS, transport=None), load], IdSource())
+    assert (arrows.drawn, arrows.undrawn) == ({FROM_TO[SHARDS]: 3}, {})
 
 
 def test_receive_that_knows_only_the_weight_version_joins_the_one_send_of_it():
@@ -239,7 +279,9 @@ def test_an_engine_that_loads_a_version_twice_is_ambiguous():
         ("engine_load", {"transport": "nccl", "bucket": 3}, None),
         ("engine_load", {"transport": "ipc", "bucket": 3}, None),
         ("engine_load", {"transport": "disk_delta"}, None),
-        ("engine_load", {}, None),
+        ("engine_load", {}, SHARDS),
+        ("shard_write", {}, SHARDS),
+        ("shard_write", {"transport": "nccl"}, None),
         ("engine_pull", {"transport": "disk_delta"}, DELTAS),
         ("bucket_ack", {"bucket": 3}, None),
     ],
