@@ -22,8 +22,9 @@ class Endpoint(NamedTuple):
     """A slice that arrows of `pair` may start or end at, as `begins` says.
 
     `free` are the stretches of it, in reference ns, in which no other slice lies over it: an arrow
-    binds to the innermost slice. `receiver` tells receiving processes apart, `engine` is what either
-    side calls the engine.
+    binds to the innermost slice. `version_reused`: over the whole run, `weight_version` is that of several
+    syncs, whether or not their sends are in this output. `receiver` tells receiving processes apart,
+    `engine` is what either side calls the engine.
     """
 
     pair: Pair
@@ -33,11 +34,14 @@ class Endpoint(NamedTuple):
     sync: int | None
     bucket: int | None
     weight_version: str | None
+    version_reused: bool
     engine: int | str | None
+    transport: str | None
     receiver: Hashable
     pid: int
     tid: int
     start_ns: int
+    end_ns: int
     free: tuple[tuple[int, int], ...]
 
     def key(self, *sync: Hashable) -> tuple[Hashable, ...]:
@@ -103,7 +107,7 @@ def join_arrows(endpoints: Iterable[Endpoint], ids: IdSource) -> Arrows:
         for send in found:
             arrow = _place(send, receive)
             if arrow is None:
-                reasons.append("the receive ended before the send began")
+                reasons.append(_why_not_placed(send, receive))
                 continue
             flow_id, name = ids.new(), receive.pair.word
             begin, end = arrow
@@ -123,24 +127,36 @@ def _find_sends(
     receive: Endpoint, sends: dict[tuple[Hashable, ...], list[Endpoint]], repeated: int
 ) -> tuple[list[Endpoint], list[str]]:
     """The sends that a receive is explained by, and why it is not by others."""
+    if receive.pair.transport is not None and receive.transport is None:
+        # It may be of another transport, and then no end of an arrow: only one that would be drawn is told.
+        named = receive._replace(transport=receive.pair.transport)
+        return [], ["the receive names no transport"] if _find_sends(named, sends, repeated)[0] else []
     if receive.source is not None and receive.sync is not None:
         key = receive.key(receive.source, receive.sync)
     elif receive.source is None and receive.weight_version is not None:
+        if receive.version_reused:
+            return [], ["ambiguous: the weight version is that of several syncs"]
         key = receive.key(receive.weight_version)
     else:
         return [], [f"the receive names no {'source' if receive.source is None else 'sync'}"]
-    found = [send for send in sends.get(key, ()) if send.engine in (None, receive.engine)]
+    found = [send for send in sends.get(key, ()) if _is_for(send, receive)]
     if not found:
         return [], ["no send matches the receive"]
     if len({(send.source, send.sync) for send in found}) > 1:
         return [], ["ambiguous: several sends match the receive"]
     if repeated > 1:
         return [], ["ambiguous: the engine received it more than once"]
-    parts: dict[int | None, list[Endpoint]] = defaultdict(list)
+    # A process that does not number its files has written one.
+    parts: dict[tuple[str, int], list[Endpoint]] = defaultdict(list)
     for send in found:
-        parts[send.bucket].append(send)
+        parts[("pid", send.pid) if send.bucket is None else ("bucket", send.bucket)].append(send)
     several = [same for same in parts.values() if len(same) > 1]
     return _only(parts.values()), ["ambiguous: several sends match the receive"] * len(several)
+
+
+def _is_for(send: Endpoint, receive: Endpoint) -> bool:
+    """Whether the send names the engine of the receive, as number or as text, or none."""
+    return send.engine is None or (receive.engine is not None and str(send.engine) == str(receive.engine))
 
 
 def _only(groups: Iterable[Sequence[Endpoint]]) -> list[Endpoint]:
@@ -153,9 +169,20 @@ def _place(send: Endpoint, receive: Endpoint) -> tuple[int, int] | None:
     (Which way it draws the arrow it takes from the starts of the slices: where an engine was waiting
     already, the head is at the send.)
     """
-    for begin, _ in send.free:
-        for start, end in receive.free:
-            at = max(start, begin + 1)
-            if at < end:
-                return begin, at
+    if not send.free:
+        return None
+    begin, _ = send.free[0]
+    for start, end in receive.free:
+        at = max(start, begin + 1)
+        if at < end:
+            return begin, at
     return None
+
+
+def _why_not_placed(send: Endpoint, receive: Endpoint) -> str:
+    for word, endpoint in (("send", send), ("receive", receive)):
+        if endpoint.start_ns == endpoint.end_ns:
+            return f"the {word} lasted 0 ns"
+    if receive.end_ns <= send.start_ns + 1:
+        return "the receive ended before the send began"
+    return "other phases cover the send or the receive"

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 class Pair(NamedTuple):
     """Arrows from every `send` to every `receive` of one sync of one sender of one attempt.
 
-    `by_bucket`: and of one bucket, which both must name. `transport`: of this one only, where phases of that
-    name mean other things over others. `word` is what the arrows carry.
+    `by_bucket`: and of one bucket, which both must name. `transport`: of this one only, which the receives
+    must name, since phases of that name mean other things over others. `word` is what the arrows carry.
     """
 
     send: str
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
         """Whether a phase of one of the two names, with these args, can be an end of the pair's arrows."""
         return not (
             (self.by_bucket and args.get("bucket") is None)
-            or (self.transport is not None and args.get("transport") != self.transport)
+            or (self.transport is not None and args.get("transport") not in (None, self.transport))
         )
 
 

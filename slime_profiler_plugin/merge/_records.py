@@ -84,10 +84,11 @@ class RecordSource:
         for row in rows:
             name = name_row(row.key, self.records.threads)
             tid = self._tids[row.key, row.lane] = self._tracks.add_thread(self.pid, name)
-            for index, item in enumerate(row.items):
-                pair = None if item.is_mark else find_pair(item.name, item.args)
-                if pair is not None:
-                    self.endpoints.append(self._endpoint(pair, row, index, tid))
+            pairs = [None if item.is_mark else find_pair(item.name, item.args) for item in row.items]
+            if any(pairs):
+                for pair, item, free in zip(pairs, row.items, row.free_stretches(), strict=True):
+                    if pair is not None:
+                        self.endpoints.append(self._endpoint(pair, item, tid, free))
 
     def events(self, origin_ns: int) -> Iterator[list[bytes]]:
         """Select and lay out once more, and write."""
@@ -119,12 +120,12 @@ class RecordSource:
         event["args"] = item.args
         return ENCODER.encode(event)
 
-    def _endpoint(self, pair: Pair, row: Row, index: int, tid: int) -> Endpoint:
-        item = row.items[index]
+    def _endpoint(self, pair: Pair, item: Item, tid: int, free: list[tuple[int, int]]) -> Endpoint:
         args = item.args
         process = self.records.process
         sends = item.name == pair.send
         engine = process.engine.get("index", process.rank)
+        version = args.get("weight_version")
         assert self.pid is not None, "claimed before its tracks"
         return Endpoint(
             pair=pair,
@@ -133,13 +134,16 @@ class RecordSource:
             source=args.get("source", self.records.source if sends else None),
             sync=args.get("sync"),
             bucket=args.get("bucket"),
-            weight_version=args.get("weight_version"),
+            weight_version=version,
+            version_reused=version is not None and self._syncs.is_reused(process.attempt, version),
             engine=args.get("engine", None if sends else engine),
+            transport=args.get("transport"),
             receiver=None if sends else self.records.key,
             pid=self.pid,
             tid=tid,
             start_ns=item.start_ns,
-            free=row.free_stretches(index),
+            end_ns=item.end_ns,
+            free=tuple(free),
         )
 
     def _rows(self) -> list[Row]:

@@ -17,22 +17,31 @@ class Row(NamedTuple):
     lane: int
     items: list[Item]
 
-    def free_stretches(self, index: int) -> tuple[tuple[int, int], ...]:
-        """The parts (start, end) of a slice that no other slice of the row lies over."""
-        outer = self.items[index]
-        free = []
-        at = outer.start_ns
-        for item in self.items[index + 1 :]:
-            if item.start_ns >= outer.end_ns:
-                break
+    def free_stretches(self) -> list[list[tuple[int, int]]]:
+        """Of every item, the parts (start, end) that no other slice of the row lies over; of a mark, none."""
+        free: list[list[tuple[int, int]]] = [[] for _ in self.items]
+        covered_until = [item.start_ns for item in self.items]
+        around: list[int] = []
+
+        def close(index: int) -> None:
+            end = self.items[index].end_ns
+            if covered_until[index] < end:
+                free[index].append((covered_until[index], end))
+
+        for index, item in enumerate(self.items):
             if item.is_mark:
                 continue
-            if item.start_ns > at:
-                free.append((at, item.start_ns))
-            at = max(at, item.end_ns)
-        if at < outer.end_ns:
-            free.append((at, outer.end_ns))
-        return tuple(free)
+            while around and self.items[around[-1]].end_ns <= item.start_ns:
+                close(around.pop())
+            if around:
+                outer = around[-1]
+                if covered_until[outer] < item.start_ns:
+                    free[outer].append((covered_until[outer], item.start_ns))
+                covered_until[outer] = item.end_ns
+            around.append(index)
+        for index in around:
+            close(index)
+        return free
 
 
 def lay_out(items: Sequence[Item], order: Callable[[RowKey], Any]) -> list[Row]:
@@ -68,9 +77,12 @@ def _task_lanes(group: list[Item]) -> list[int]:
     for indices in tasks.values():
         own = _lanes([group[i] for i in indices])
         extent = (min(group[i].start_ns for i in indices), max(group[i].end_ns for i in indices))
-        for lane in range(max(own) + 1):
+        by_lane: dict[int, list[int]] = defaultdict(list)
+        for index, lane in zip(indices, own, strict=True):
+            by_lane[lane].append(index)
+        for lane in sorted(by_lane):
             strips.append(extent)
-            members.append([i for i, at in zip(indices, own, strict=True) if at == lane])
+            members.append(by_lane[lane])
     for row, indices in zip(assign_rows(strips), members, strict=True):
         for index in indices:
             lanes[index] = row

@@ -14,7 +14,7 @@ from slime_profiler_plugin.schema import INITIAL, Rollout
 from ._endings import ENDED, ENDED_WITH_JOB
 from ._times import RunClocks
 
-#: Two senders disagree about the rollout of a weight version: then it says nothing.
+#: Two processes disagree: then it says nothing.
 _AMBIGUOUS: Final = object()
 
 
@@ -24,12 +24,29 @@ class SyncIndex:
     def __init__(self, run: Run) -> None:
         self._syncs: dict[tuple[int, str, int], object] = {}
         self._versions: dict[tuple[int, str], object] = {}
+        self._senders: dict[tuple[int, str, str | None, int | None], str] = {}
+        self._reused: set[tuple[int, str]] = set()
         for records in run.processes:
             attempt = records.process.attempt
             for (source, sync), rollout in records.syncs.items():
                 _note(self._syncs, (attempt, source, sync), rollout)
             for version, rollout in records.weight_versions.items():
                 _note(self._versions, (attempt, version), rollout)
+            self._note_sender(records)
+
+    def _note_sender(self, records: ProcessRecords) -> None:
+        process = records.process
+        sent_in = {rollout for (source, _), rollout in records.syncs.items() if source == records.source}
+        for version, rollout in records.weight_versions.items():
+            if rollout in sent_in:
+                key = (process.attempt, version, process.role, process.rank)
+                if self._senders.setdefault(key, process.incarnation) != process.incarnation:
+                    self._reused.add((process.attempt, version))
+
+    def is_reused(self, attempt: int, weight_version: str) -> bool:
+        """Whether syncs of several rollouts or of several incarnations of a rank have this weight version."""
+        key = (attempt, weight_version)
+        return self._versions.get(key) is _AMBIGUOUS or key in self._reused
 
     def rollout_of(self, attempt: int, key: RolloutKey) -> Rollout:
         """A line's own rollout, else that of the sync it belongs to, else ``None``."""
