@@ -32,6 +32,7 @@ class SyncIndex:
                 _note(self._syncs, (attempt, source, sync), rollout)
             for version, rollout in records.weight_versions.items():
                 _note(self._versions, (attempt, version), rollout)
+            self._reused.update((attempt, version) for version in records.reused_versions)
             self._note_sender(records)
 
     def _note_sender(self, records: ProcessRecords) -> None:
@@ -44,7 +45,7 @@ class SyncIndex:
                     self._reused.add((process.attempt, version))
 
     def is_reused(self, attempt: int, weight_version: str) -> bool:
-        """Whether syncs of several rollouts or of several incarnations of a rank have this weight version."""
+        """Whether syncs of several rollouts, of several incarnations of a rank, or several of one have it."""
         key = (attempt, weight_version)
         return self._versions.get(key) is _AMBIGUOUS or key in self._reused
 
@@ -55,7 +56,11 @@ class SyncIndex:
         found: object = None
         if key.source is not None and key.sync is not None:
             found = self._syncs.get((attempt, key.source, key.sync))
-        if found is None and key.weight_version is not None:
+        if (
+            found is None
+            and key.weight_version is not None
+            and not self.is_reused(attempt, key.weight_version)
+        ):
             found = self._versions.get((attempt, key.weight_version))
         return None if found is _AMBIGUOUS else found  # type: ignore[return-value]
 

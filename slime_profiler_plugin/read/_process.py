@@ -68,6 +68,9 @@ class ProcessRecords(ProcessSeen):
         #: Rollout of each (source, sync) and of each weight version that its records name.
         self.syncs: dict[tuple[str, int], Rollout] = {}
         self.weight_versions: dict[str, Rollout] = {}
+        #: Those that one source gave to several of its syncs.
+        self.reused_versions: set[str] = set()
+        self._version_syncs: dict[tuple[str, str], int] = {}
         #: Phases whose brackets are there and they themselves are not.
         self.orphan_brackets: set[int] = set()
         #: What each block of the segments holds.
@@ -77,6 +80,12 @@ class ProcessRecords(ProcessSeen):
     def source(self) -> str:
         """This process as the sender of a weight sync; equal to ``timeline.source()`` there."""
         return f"{self.process.role}-{self.process.rank}@{self.process.incarnation}"
+
+    def note_version(self, version: str, source: str, sync: int, rollout: Rollout) -> None:
+        """A record of `rollout` says that this sync brought `version`."""
+        self.weight_versions.setdefault(version, rollout)
+        if self._version_syncs.setdefault((version, source), sync) != sync:
+            self.reused_versions.add(version)
 
     def items(self, wanted: Callable[[Block], bool] | None = None) -> Iterator[RecordLine]:
         """Every line in order with its unknown fields, read from the files.
@@ -191,7 +200,7 @@ def _note_span(records: ProcessRecords, line: schema.Phase | schema.Open | schem
     if line.sync is not None:
         records.syncs.setdefault((line.source or records.source, line.sync), rollout)
         if line.weight_version is not None:
-            records.weight_versions.setdefault(line.weight_version, rollout)
+            records.note_version(line.weight_version, line.source or records.source, line.sync, rollout)
 
 
 def update_identity(process: schema.Process, line: schema.Identity | schema.Process) -> None:

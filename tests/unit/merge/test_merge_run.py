@@ -438,6 +438,28 @@ def test_engine_that_knows_only_the_weight_version_belongs_to_that_sync(tmp_path
     assert second.slices(name="engine_receive") == []
 
 
+def test_a_weight_version_that_never_changes_says_nothing(tmp_path):
+    trainer = ProcessFile("r", pid=1, role="actor", rank=0)
+    for rollout in (0, 1):
+        at = 10_000 * rollout
+        key = {"rollout": rollout, "sync": rollout, "weight_version": "default"}
+        trainer.phase("bucket_send", at + 10, at + 200, bucket=0, **key)
+    trainer.end(20_000)
+    engine = ProcessFile("r", pid=2, role="engine", rank=0)
+    engine.phase("engine_receive", 10_020, 10_300, weight_version="default", bucket=0)
+    engine.end(20_000)
+    for process in (trainer, engine):
+        process.write(tmp_path)
+    _, first = merge_one(tmp_path / "r", 0)
+    assert first.slices(name="engine_receive") == []
+    report, second = merge_one(tmp_path / "r", 1)
+    assert len(second.slices(name="engine_receive")) == 1  # by its time
+    assert report.outputs[0].arrows == 0
+    assert report.outputs[0].arrows_not_drawn == {
+        "bucket_send to engine_receive: ambiguous: the weight version is that of several syncs": 1
+    }
+
+
 def test_brackets_marks_drops_and_buckets_have_rows_of_their_own(tmp_path):
     process = ProcessFile("r", pid=1, role="actor", rank=0)
     phase = process.phase("forward_backward", 1000, 2000, rollout=0, step=4)
