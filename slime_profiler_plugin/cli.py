@@ -27,14 +27,13 @@ _NAME: Final = "slime-profiler"
 class _Group(click.Group):
     """Verbs in the order in which they are defined; what they print may find no room."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        accept_all_text()
         try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has seen enough: click's own matter
-            raise
-        except OSError as error:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # no reader at all is click's own matter
             give_up_stdout()
-            _fail(f"cannot print: {_tell(error)}", _FAILED)
+            _fail(_tell(error) if error.filename else f"standard output: {_tell(error)}", _FAILED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it with one
         return list(self.commands)
@@ -44,7 +43,6 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name=_NAME)
 def main() -> None:
     """One timeline of an RL post-training run."""
-    accept_all_text()
 
 
 @main.command()
