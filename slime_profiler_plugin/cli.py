@@ -41,8 +41,12 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=_NAME)
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """One timeline of an RL post-training run."""
+    from slime_profiler_plugin._exit import orderly_exit
+
+    context.with_resource(orderly_exit())
 
 
 @main.command()
@@ -107,7 +111,7 @@ def merge(
 
 
 @main.command("open")
-@click.argument("target", metavar="RUN_DIR|FILE", type=click.Path(path_type=Path))
+@click.argument("target", metavar="RUN_DIR|FILE", type=click.Path(path_type=Path, readable=False))
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Default: any that is free."
 )

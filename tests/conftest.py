@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from perfetto import Perfetto, find_perfetto
 from slime_profiler_plugin import timeline
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# A shell starts programs in the background with Ctrl-C ignored, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines differ in speed, so no example has a deadline. The gate draws the same examples each
 # time: what new examples find belongs to whoever runs the tests, not to the change at the gate.

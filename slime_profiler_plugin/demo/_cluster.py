@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,14 @@ from typing import Any, Final
 
 from ._environment import changed_environment
 from ._group import LOOPBACK
-from ._processes import list_descendants, wait_until_gone
+from ._processes import list_users, wait_until_gone
 
 #: Ray's sockets lie about 60 characters below its folder, and a socket's path ends at 107.
 _LONGEST_FOLDER: Final = 30
 _OBJECT_STORE_BYTES: Final = 80_000_000  # the least that Ray takes, rounded up
 _GONE_S: Final = 20.0
+#: After a failure or Ctrl-C: whoever has not gone by then is killed.
+_GONE_SOON_S: Final = 3.0
 
 #: What Ray reads when it is imported and when it starts.
 _RAY_ENVIRONMENT: Final = {
@@ -55,15 +58,16 @@ def own_cluster(cpus: int) -> Iterator[int]:
     """
     base = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="spd", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
-    before = list_descendants(os.getpid())
+    patience_s = _GONE_SOON_S
     try:
-        with changed_environment({**_RAY_ENVIRONMENT, "TMPDIR": folder}, without=_LEFT_OUT), _kept_sigterm():
+        with changed_environment({**_RAY_ENVIRONMENT, "TMPDIR": folder}, without=_LEFT_OUT):
             import ray
 
             if ray.is_initialized():
                 raise DemoError("this process is connected to a Ray cluster; the demo starts one of its own")
             try:
-                _start_ray(cpus, folder)
+                with _kept_sigterm():
+                    _start_ray(cpus, folder)
                 list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
                 (node,) = list_nodes()
                 address = node["NodeManagerAddress"]
@@ -72,12 +76,25 @@ def own_cluster(cpus: int) -> Iterator[int]:
                         f"Ray listens on {address}, not on {LOOPBACK}: it was imported before the demo"
                     )
                 yield int(node["Resources"].get("GPU", 0))
+                patience_s = _GONE_S
             finally:
-                ours = list_descendants(os.getpid()) - before
-                ray.shutdown()
-                wait_until_gone(ours, _GONE_S)
+                with _undisturbed():
+                    # By the folder that they were given: after Ctrl-C, which all processes of a terminal
+                    # hear, some are nobody's children any more.
+                    ours = [p for p in list_users(folder) if p.pid != os.getpid()]
+                    ray.shutdown()
+                    wait_until_gone(ours, patience_s)
     finally:
-        shutil.rmtree(Path(folder), ignore_errors=True)
+        with _undisturbed():
+            _remove(Path(folder), folder)
+
+
+def _remove(path: Path, folder: str) -> None:
+    """What one of the last processes wrote meanwhile must go too."""
+    deadline = time.monotonic() + _GONE_SOON_S
+    while path.exists() and time.monotonic() < deadline:
+        wait_until_gone([p for p in list_users(folder) if p.pid != os.getpid()], _GONE_SOON_S)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _start_ray(cpus: int, folder: str) -> None:
@@ -101,11 +118,30 @@ def _start_ray(cpus: int, folder: str) -> None:
 @contextmanager
 def _kept_sigterm() -> Iterator[None]:
     """Put back the SIGTERM handler, which Ray replaces in the main thread."""
+    with _kept_handlers(signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Not to be interrupted: it takes seconds, and what it leaves half done stays for ever."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with _kept_handlers(*numbers) as is_main_thread:
+        for number in numbers if is_main_thread else ():
+            signal.signal(number, signal.SIG_IGN)
+        yield
+
+
+@contextmanager
+def _kept_handlers(*numbers: signal.Signals) -> Iterator[bool]:
+    """Put back these signals' handlers; gives whether this is the main thread, which alone can."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield False
         return
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     try:
-        yield
+        yield True
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            if handler is not None:  # not Python's, and nothing that could be put back
+                signal.signal(number, handler)

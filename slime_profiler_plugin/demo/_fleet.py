@@ -74,11 +74,11 @@ class Fleet:
     def restart_trainer(self, rank: int, rollout: int) -> None:
         """Let a rank die while `rollout` is under way, and start another in its place.
 
-        All then make a new world, with the state of a rank that lived on, if there is one.
+        All then make a new world, with the state of a rank that lived on.
         """
         _let_die(self._trainers[rank])
         self._trainers[rank] = self._start_trainer(rank)
-        alive = next((r for r in range(len(self._trainers)) if r != rank), rank)
+        alive = next(r for r in range(len(self._trainers)) if r != rank)
         port = wait_for(self._trainers[0].host_store.remote())
         wait_for([t.rejoin.remote(port, rollout, alive) for t in self._trainers])
 

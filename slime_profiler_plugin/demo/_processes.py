@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -48,6 +49,19 @@ def list_descendants(root: int) -> set[ProcessId]:
         below = children.get(todo.pop(), [])
         found.update(below)
         todo += [process.pid for process in below]
+    return found
+
+
+def list_users(folder: str) -> set[ProcessId]:
+    """All processes that were started with ``TMPDIR`` as `folder`. Empty where there is no /proc."""
+    mark = f"TMPDIR={folder}".encode()
+    found: set[ProcessId] = set()
+    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
+        stat = _read_stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat is not None:
+            with suppress(OSError):  # another user's, or gone
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.add(ProcessId(int(entry.name), stat[1]))
     return found
 
 

@@ -66,6 +66,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             number = getattr(self, name)
             if number is not None and not 0 <= number < count:
                 raise ValueError(f"{name} is {number}: there are {count}, counted from 0")
+        if self.restart_rank is not None and self.trainers == 1:
+            raise ValueError(
+                "restart_rank with 1 trainer: no rank lives on whose state the new one could take"
+            )
         if self.transport == "ipc" and self.engines > self.trainers:
             raise ValueError(
                 f"{self.engines} engines for {self.trainers} trainers: over ipc each engine shares the "

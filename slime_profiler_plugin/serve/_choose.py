@@ -97,10 +97,14 @@ def _check_trace(path: Path) -> None:
         if len(text) > _LOOKED_AT:
             whole = False
             break
-    text = text.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not text:
+    text = text.lstrip()
+    if not text and whole:
         raise OpenError(f"{path}: no trace: {damage[0].reason if damage else 'it is empty'}")
     if text[:1] not in b"{[":
         raise OpenError(f"{path}: no trace: it does not begin as JSON does")
+    if whole and damage:
+        raise OpenError(f"{path}: no trace: {damage[0].reason}")
     if whole and text[:1] == b"{" and b'"traceEvents"' not in text:
         raise OpenError(f"{path}: no trace: it has no traceEvents")
+    if whole and text[1:].strip() == b"]":
+        raise OpenError(f"{path}: no trace: it has no events")

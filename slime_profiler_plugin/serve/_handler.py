@@ -77,18 +77,18 @@ class PageHandler(BaseHTTPRequestHandler):
         if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
             # A name that somebody made to lead here would give their page the right to read ours.
             return HTTPStatus.MISDIRECTED_REQUEST, "Only 127.0.0.1, localhost and [::1] are served."
-        origin = self.headers.get("Origin")
-        if origin is not None and origin.lower() != f"http://{hosts[0].lower()}":
+        origins = self.headers.get_all("Origin", [])
+        if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in origins):
             return HTTPStatus.FORBIDDEN, "Other pages may not read this one."
-        site = self.headers.get("Sec-Fetch-Site", "none")
         followed = path in ("/", _PAGE) and self.headers.get("Sec-Fetch-Mode") == "navigate"
-        if site not in ("same-origin", "none") and not followed:
+        sites = self.headers.get_all("Sec-Fetch-Site", [])
+        if not followed and any(site not in ("same-origin", "none") for site in sites):
             return HTTPStatus.FORBIDDEN, "Other pages may not read this one."
         return None
 
     def _send_file(self, path: Path, kind: str, *, with_body: bool) -> None:
         try:
-            stream = open_regular(path, follow=path is self.trace)
+            stream = open_regular(path)
         except OSError as error:
             self.send_error(HTTPStatus.NOT_FOUND, f"{path.name}: {error.strerror}")
             return
@@ -146,10 +146,12 @@ class PageHandler(BaseHTTPRequestHandler):
         """Nothing: the terminal is the program's."""
 
 
-def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """`path` for reading. Raises `OSError`, also for what is no regular file, without waiting for a pipe."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
+def open_regular(path: Path) -> BinaryIO:
+    """`path` for reading. Raises `OSError`, also for what is no regular file, without waiting for a pipe.
+
+    A link is none: what took the place of a file may lead anywhere.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file", str(path))

@@ -47,7 +47,7 @@ class PerfettoPage:
     """
 
     def __init__(self, trace: Path, port: int = 0, ui: PerfettoUi | None = None) -> None:
-        self.trace = Path(os.path.abspath(trace))
+        self.trace = Path(os.path.realpath(trace))
         self._handler = type("Handler", (PageHandler,), {"ui": ui or find_ui(), "trace": self.trace})
         self._wanted_port = port
         self._server: _Server | None = None

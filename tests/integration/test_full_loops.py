@@ -32,7 +32,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         "update_weights_interval": 3,
         "critic": True,
     },
-    "rank_alone": {"trainers": 1, "engines": 1, "restart_rank": 0},
     "never_again": {"rollouts": 3, "update_weights_interval": 9, "overlap": True},
     "ipc": {"transport": "ipc", "restart_engine": 1, "restart_rank": 0, "overlap": True},
     "ipc_fewer_engines": {"transport": "ipc", "trainers": 3, "engines": 2, "restart_rank": 1},

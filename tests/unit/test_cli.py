@@ -1,6 +1,7 @@
 """The command line, driven as a person would, its output read back."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -342,3 +343,28 @@ def test_merge_needs_no_framework(tmp_path):
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_tidies_up_when_it_is_told_to_end(number):
+    code = (
+        "import os, sys, click\n"
+        "from slime_profiler_plugin.cli import main\n"
+        "@main.command()\n"
+        "def wait():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), int(sys.argv[2]))\n"
+        "        input()\n"
+        "    finally:\n"
+        "        print('tidied up', flush=True)\n"
+        "main([sys.argv[1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "wait", str(int(number))],
+        check=False,
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (128 + number, "tidied up\n")

@@ -141,6 +141,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_ray_starts(tmp_path, 
         ({"update_weights_interval": 0}, "update_weights_interval is 0: at least 1"),
         ({"restart_engine": 2}, "restart_engine is 2: there are 2, counted from 0"),
         ({"restart_rank": -1}, "restart_rank is -1: there are 2, counted from 0"),
+        ({"restart_rank": 0, "trainers": 1}, "restart_rank with 1 trainer: no rank lives on"),
+        ({"micro_batches": 0}, "micro_batches is 0: at least 1"),
         ({"transport": "ipc", "engines": 3}, "3 engines for 2 trainers"),
     ],
 )

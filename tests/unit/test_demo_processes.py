@@ -12,6 +12,7 @@ from slime_profiler_plugin.demo._processes import (
     ProcessId,
     is_alive,
     list_descendants,
+    list_users,
     wait_until_gone,
 )
 
@@ -40,6 +41,20 @@ def test_descendants_are_found_and_told_from_later_ones_with_their_pid(child):
     child.kill()
     child.wait()
     assert not is_alive(process)
+
+
+def test_processes_are_found_by_the_temporary_folder_they_were_given(tmp_path):
+    command = [sys.executable, "-c", "input()"]
+    others = {**os.environ, "TMPDIR": f"{tmp_path}/other"}
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as ours,
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=others) as other,
+    ):
+        try:
+            assert [process.pid for process in list_users(str(tmp_path))] == [ours.pid]
+        finally:
+            ours.kill()
+            other.kill()
 
 
 def test_waiting_kills_whoever_stays(child):

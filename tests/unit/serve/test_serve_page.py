@@ -421,3 +421,38 @@ def test_signal_that_is_ignored_stays_so() -> None:
         assert not stop.is_set()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_link_in_the_place_of_the_trace_is_not_followed(page: PerfettoPage, trace: Path) -> None:
+    secret = trace.with_name("secret.json")
+    secret.write_text("a secret")
+    trace.unlink()
+    trace.symlink_to(secret)
+    answer = get(page, "/localtrace")
+    assert answer.status == 404
+    assert b"a secret" not in answer.body
+
+
+def test_a_link_that_was_named_is_followed_once(folder: Path, trace: Path) -> None:
+    link = trace.with_name("link.json")
+    link.symlink_to(trace)
+    with PerfettoPage(link, ui=PerfettoUi(folder)) as served:
+        assert served.trace == trace.resolve()
+        assert get(served, "/localtrace").body == TRACE
+
+
+@pytest.mark.parametrize(
+    ("header", "good", "bad"),
+    [
+        ("Origin", "http://127.0.0.1:{port}", "http://evil.example"),
+        ("Sec-Fetch-Site", "same-origin", "cross-site"),
+    ],
+)
+def test_of_a_header_that_is_there_twice_each_counts(
+    page: PerfettoPage, header: str, good: str, bad: str
+) -> None:
+    host = f"127.0.0.1:{page.port}"
+    lines = [f"{header}: {good.format(port=page.port)}", f"{header}: {bad}"]
+    for chosen, status in ((lines[:1], 200), (lines, 403), (lines[::-1], 403)):
+        raw = "\r\n".join(["GET /localtrace HTTP/1.1", f"Host: {host}", *chosen, "", ""])
+        assert ask(page, raw.encode()).status == status
