@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,6 +34,8 @@ from slime_profiler_plugin.read import (
     read_run_id,
 )
 from slime_profiler_plugin.schema import INITIAL
+
+from ._sizes import total_bytes
 
 
 class RolloutSpan(msgspec.Struct, kw_only=True):
@@ -195,9 +196,9 @@ def _summarize(folder: Path) -> RunSummary:
     starts = [g.process.start_unix_ns for g in seen]
     merged = _merged(list_entries(paths.merged, damage))
     sizes = Sizes(
-        records=_total_bytes(paths.records, damage),
-        traces=_total_bytes(paths.traces, damage),
-        merged=_total_bytes(paths.merged, damage),
+        records=total_bytes(paths.records, damage),
+        traces=total_bytes(paths.traces, damage),
+        merged=total_bytes(paths.merged, damage),
     )
     return RunSummary(
         run_id=read_run_id(folder, []),
@@ -285,31 +286,9 @@ def _merged(paths: Iterable[Path]) -> list[MergedFile]:
         covers = parse_merged_name(path.name)
         if covers is None:
             continue
-        with suppress(OSError):  # `_total_bytes` tells it
+        with suppress(OSError):  # `total_bytes` tells it
             about = path.stat()
             if stat.S_ISREG(about.st_mode):
                 first, last = covers
                 found.append(MergedFile(name=path.name, first=first, last=last, bytes=about.st_size))
     return sorted(found, key=lambda file: (rollout_order(file.first), rollout_order(file.last)))
-
-
-def _total_bytes(folder: Path, damage: list[Damage]) -> int:
-    """Of all files below `folder`; links do not count, nor what vanishes meanwhile.
-
-    What cannot be looked at is added to `damage`.
-    """
-
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            damage.append(Damage(str(error.filename), "refused", error.strerror or str(error)))
-
-    def count(path: str) -> int:
-        try:
-            about = os.lstat(path)
-        except OSError as error:
-            refuse(error)
-            return 0
-        return about.st_size if stat.S_ISREG(about.st_mode) else 0
-
-    walk = os.walk(folder, onerror=refuse)
-    return sum(count(os.path.join(where, name)) for where, _, names in walk for name in names)

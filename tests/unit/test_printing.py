@@ -86,7 +86,14 @@ def test_json_is_ascii_and_gives_names_back_byte_for_byte(evil, environ):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize(
     "arguments",
-    [("ls",), ("ls", "--json"), ("config", "list"), ("config", "show", "timeline"), ("--help",), ("ls", "--help")],
+    [
+        ("ls",),
+        ("ls", "--json"),
+        ("config", "list"),
+        ("config", "show", "timeline"),
+        ("--help",),
+        ("ls", "--help"),
+    ],
 )
 def test_full_disk_under_the_output_is_said_in_one_line(tmp_path, arguments):
     made = write_synthetic_run(tmp_path)
