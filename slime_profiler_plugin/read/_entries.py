@@ -46,6 +46,18 @@ def may_be_file(path: Path) -> bool:
         return True
 
 
+def can_open(path: Path, damage: list[Damage]) -> bool:
+    """Whether the file at `path` can be read, or has another name now; else it is added to `damage`."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        damage.append(refuse(path, error))
+        return False
+    return True
+
+
 def has_mode(path: Path, test: int) -> bool:
     """Whether there is something of type `test` (`stat.S_IFREG`, …) at `path`.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from slime_profiler_plugin import layout, schema
 
-from ._entries import has_mode, list_entries, list_sources, may_be_file, read_run_file, refuse
+from ._entries import can_open, has_mode, list_entries, list_sources, may_be_file, read_run_file, refuse
 from ._files import Damage, ReadError, VanishedError, pick_longest
 from ._process import ProcessRecords, scan_process
 from .kineto import TraceRefusedError, read_header
@@ -171,6 +171,10 @@ def _read_processes(run: Run) -> None:
 
 def _read_process(run: Run, paths: list[Path]) -> ProcessRecords | None:
     """The process that wrote `paths`, or ``None`` when it is refused, which the run's damage says."""
+    if len(paths) > 1:  # one that may not be read must not cost us its copies, or the other segments
+        paths = [path for path in paths if can_open(path, run.damage)]
+        if not paths:
+            return None
     try:
         segments, first = _order_segments(run, paths)
         if first is None:

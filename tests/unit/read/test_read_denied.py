@@ -1,6 +1,7 @@
 """Folders and files that may not be looked at are told; what can be read is used all the same."""
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -58,6 +59,17 @@ def test_host_whose_names_can_be_read_and_nothing_else_is_refused_file_by_file(m
     assert sorted(seen.damage) == [Damage(file, "refused", DENIED) for file in files]
     assert sorted(listing.runs[0].damage) == [f"{file}: refused: {DENIED}" for file in files]
     assert {process.role for process in listing.runs[0].processes} == {"driver", "actor"}
+
+
+def test_copy_that_may_not_be_read_costs_nothing_of_the_other(made, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(made.folder, copy)
+    host = made.folder / "records" / "host1"
+    files = sorted(map(str, host.iterdir()))
+    with mode(host, 0o444):
+        seen = read_run([made.folder, copy])
+    assert len(seen.processes) == 5
+    assert sorted(seen.damage) == [Damage(file, "refused", DENIED) for file in files]
 
 
 def test_records_that_may_not_be_read_at_all_are_why_nothing_is_merged(made):
