@@ -1,8 +1,16 @@
-"""Tables on a terminal, for the command line."""
+"""Text and tables on a terminal, for the command line.
+
+What a run says of itself (ids, names of hosts, roles and files) may hold anything, and a terminal
+obeys what it is sent: every line goes through `print_line`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -11,14 +19,50 @@ if TYPE_CHECKING:
 
 #: Wider than any table.
 _UNLIMITED = 10_000
+#: Control characters, line ends, and what changes the direction of writing.
+_OBEYED: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def escape_controls(text: str) -> str:
+    r"""`text` as one line, with what a terminal would obey written out.
+
+    >>> print(escape_controls("a\x1b[31m\n\x9b b"))
+    a\x1b[31m\n\x9b b
+    """
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def print_line(text: str, *, bold: bool = False, err: bool = False) -> None:
+    """Print one line, to standard error with `err`; control characters are written out."""
+    import click
+
+    click.secho(escape_controls(text), bold=bold or None, err=err)
+
+
+def accept_all_text() -> None:
+    """What the encoding of standard output or error cannot say is written out, and is no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def give_up_stdout() -> None:
+    """Nothing more can be printed: what is still buffered is not tried again at exit."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # no file, in a test
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def print_cells(table: TextTable) -> None:
-    """Print a table of texts, which are printed as they are; nothing is wrapped or cut."""
-    import click
+    """Print a table of texts, as `print_line` does; nothing is wrapped or cut."""
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    rows = [tuple(map(escape_controls, row)) for row in table.rows]
+    widths = [max(map(cell_len, column)) for column in zip(table.columns, *rows, strict=True)]
 
     def lay_out(row: tuple[str, ...]) -> str:
         padded = []
@@ -27,11 +71,11 @@ def print_cells(table: TextTable) -> None:
             padded.append(space + cell if name in table.numbers else cell + space)
         return "  ".join(padded).rstrip()
 
-    click.secho(lay_out(table.columns), bold=True)
-    for row, below in zip(table.rows, table.below, strict=True):
-        click.echo(lay_out(row))
+    print_line(lay_out(table.columns), bold=True)
+    for row, below in zip(rows, table.below, strict=True):
+        print_line(lay_out(row))
         for line in below:
-            click.echo(f"    {line}")
+            print_line(f"    {line}")
 
 
 def print_phases(table: PhaseTable) -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from slime_profiler_plugin import __version__
+from slime_profiler_plugin._show import accept_all_text, give_up_stdout, print_line
 
 if TYPE_CHECKING:
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
+    from slime_profiler_plugin.read import FolderOfRunsError
 
 #: Nothing was written, or nothing could be read.
 _FAILED: Final = 1
@@ -23,7 +25,15 @@ _NAME: Final = "slime-profiler"
 
 
 class _Group(click.Group):
-    """Verbs in the order in which they are defined."""
+    """Verbs in the order in which they are defined; what they print may find no room."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        accept_all_text()
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # no reader at all is click's own matter
+            give_up_stdout()
+            _fail(_tell(error) if error.filename else f"standard output: {_tell(error)}", _FAILED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it with one
         return list(self.commands)
@@ -85,7 +95,7 @@ def merge(
     try:
         report = merge_run(run_dir, parse_choice(rollout), output, attempt)
     except FolderOfRunsError as found:
-        _list_runs(found.folder, found.runs, "merge", as_json)
+        _list_runs(found, "merge", as_json)
         sys.exit(_FAILED)
     except MergeUsageError as error:
         _fail(str(error), _USAGE)
@@ -134,7 +144,7 @@ def open_trace(target: Path, port: int) -> None:
                 click.echo(line)
             stop.wait()
     except FolderOfRunsError as found:
-        _list_runs(found.folder, found.runs, "open")
+        _list_runs(found, "open")
         sys.exit(_FAILED)
     except UiMissingError as error:
         _fail(describe_missing_ui(error, trace), _FAILED)
@@ -171,12 +181,12 @@ def list_(folder: Path, as_json: bool) -> None:
         _print_json(listing.to_builtins())
     elif listing.is_run:
         for line in run_lines(listing.runs[0]):
-            click.echo(line)
+            print_line(line)
         print_cells(roles_table(listing.runs[0]))
     else:
         print_cells(runs_table(listing))
         for line in listing_lines(listing):
-            click.echo(line)
+            print_line(line)
 
 
 @main.group(cls=_Group)
@@ -195,7 +205,7 @@ def config_list(as_json: bool) -> None:
         _print_json(list(names))
     else:
         for name in names:
-            click.echo(name)
+            print_line(name)
 
 
 @config.command("show")
@@ -283,7 +293,7 @@ def demo(out: str, name: str, transport: str, **settings: Any) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"slime-profiler: {message}", err=True)
+    print_line(f"slime-profiler: {message}", err=True)
     sys.exit(code)
 
 
@@ -301,23 +311,26 @@ def _own_name() -> str:
 def _print_json(value: object) -> None:
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2))
 
 
-def _list_runs(folder: Path, runs: list[Path], verb: str, as_json: bool = False) -> None:
+def _list_runs(found: FolderOfRunsError, verb: str, as_json: bool = False) -> None:
+    damage = list(map(str, found.damage))
     if as_json:
-        _print_json({"folder": str(folder), "runs": [str(run) for run in runs]})
+        _print_json({"folder": str(found.folder), "runs": list(map(str, found.runs)), "damage": damage})
         return
-    click.echo(f"{folder} holds these runs; {verb} one of them:", err=True)
-    for run in runs:
-        click.echo(str(run))
+    print_line(f"{found.folder} holds these runs; {verb} one of them:", err=True)
+    for run in found.runs:
+        print_line(str(run))
+    for told in damage:
+        print_line(f"cannot be read: {told}", err=True)
 
 
 def _print_report(report: MergeReport) -> None:
     from slime_profiler_plugin.merge import format_report
 
     for line in format_report(report):
-        click.echo(line)
+        print_line(line)
 
 
 def _print_demo(result: DemoResult) -> None:

@@ -265,7 +265,7 @@ def decode_line(raw: bytes) -> tuple[Line | Unknown, dict[str, Any]]:
     """
     try:
         fields = _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(f"not a JSON object: {error}") from error
     kind = fields.get("kind")
     if not isinstance(kind, str):

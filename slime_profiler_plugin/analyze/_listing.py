@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -31,9 +29,13 @@ from slime_profiler_plugin.read import (
     find_runs,
     glance_processes,
     is_run_folder,
+    list_entries,
+    read_run_file,
     read_run_id,
 )
 from slime_profiler_plugin.schema import INITIAL
+
+from ._sizes import total_bytes
 
 
 class RolloutSpan(msgspec.Struct, kw_only=True):
@@ -133,13 +135,15 @@ class RunSummary(msgspec.Struct, kw_only=True):
 class Listing(msgspec.Struct, kw_only=True):
     """The runs in `folder`, the newest last; `is_run`: it is itself the one that is listed.
 
-    `others` are the entries of the folder that are no runs.
+    `others` are the entries of the folder that are no runs, `damage` those of which that cannot be known
+    or that could not be read.
     """
 
     folder: str
     is_run: bool
     runs: list[RunSummary]
     others: list[str]
+    damage: list[str]
 
     def to_builtins(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -155,13 +159,26 @@ def list_runs(folder: Path) -> Listing:
     if not folder.is_dir():
         raise ReadError(f"{folder}: " + ("a file, not a folder" if folder.exists() else "no such folder"))
     if is_run_folder(folder):
-        return Listing(folder=str(folder), is_run=True, runs=[_summarize(folder)], others=[])
-    runs = find_runs(folder)
-    if not runs:
-        raise ReadError(f"{folder}: no run in it")
-    found = sorted(map(_summarize, runs), key=lambda run: (run.started_unix_ns or 0, run.run_id))
-    others = sorted({entry.name for entry in folder.iterdir()} - {run.name for run in runs})
-    return Listing(folder=str(folder), is_run=False, runs=found, others=others)
+        return Listing(folder=str(folder), is_run=True, runs=[_summarize(folder)], others=[], damage=[])
+    damage: list[Damage] = []
+    found = []
+    others = {entry.name for entry in folder.iterdir()}
+    for run in find_runs(folder, damage):
+        others.discard(run.name)
+        try:
+            found.append(_summarize(run))
+        except OSError as error:  # that of one run must not hide the others
+            damage.append(Damage(str(run), "refused", str(error)))
+    told = [str(each) for each in damage]
+    if not found:
+        raise ReadError(f"{folder}: no run in it" + "".join(f"; {each}" for each in told))
+    return Listing(
+        folder=str(folder),
+        is_run=False,
+        runs=sorted(found, key=lambda run: (run.started_unix_ns or 0, run.run_id)),
+        others=sorted(others - {Path(each.file).name for each in damage}),
+        damage=told,
+    )
 
 
 def _summarize(folder: Path) -> RunSummary:
@@ -171,16 +188,22 @@ def _summarize(folder: Path) -> RunSummary:
     seen = glance_processes(folder, damage, ignored)
     endings = find_endings(seen)
     replaced = find_replacements(seen, endings)
-    attempts = sorted({*attempt_numbers([folder]), *(g.process.attempt for g in seen)})
-    windows = (parse_rollout_name(path.name) for path in paths.traces.glob("*"))
+    attempts = sorted({*attempt_numbers([folder], damage), *(g.process.attempt for g in seen)})
+    windows = (parse_rollout_name(path.name) for path in list_entries(paths.traces, damage))
     rollouts = {*(r for g in seen for r in g.rollouts), *(r for r in windows if r is not None)}
     names = name_processes(seen, len(attempts) > 1)
-    created = _created_ns(paths.run_file)
+    created = read_run_file(paths.run_file, []).get("created_unix_ns")
     starts = [g.process.start_unix_ns for g in seen]
+    merged = _merged(list_entries(paths.merged, damage))
+    sizes = Sizes(
+        records=total_bytes(paths.records, damage),
+        traces=total_bytes(paths.traces, damage),
+        merged=total_bytes(paths.merged, damage),
+    )
     return RunSummary(
-        run_id=read_run_id(folder),
+        run_id=read_run_id(folder, []),
         folder=str(folder),
-        started_unix_ns=min(starts, default=None) if created is None else created,
+        started_unix_ns=created if isinstance(created, int) else min(starts, default=None),
         last_unix_ns=max((g.last_unix_ns for g in seen), default=None),
         rollouts=_span(rollouts),
         attempts=[
@@ -191,13 +214,10 @@ def _summarize(folder: Path) -> RunSummary:
             _summarize_process(g, names[g.key], endings[g.key], replaced.get(g.key))
             for g in sorted(seen, key=lambda g: presentation_order(g.process))
         ],
-        merged=_merged(paths.merged),
-        sizes=Sizes(
-            records=_total_bytes(paths.records),
-            traces=_total_bytes(paths.traces),
-            merged=_total_bytes(paths.merged),
-        ),
-        damage=[str(each) for each in damage],
+        merged=merged,
+        sizes=sizes,
+        # Who adds up the sizes finds what the reading found before.
+        damage=list(dict.fromkeys(map(str, damage))),
         ignored=[str(path) for path in ignored],
     )
 
@@ -260,30 +280,15 @@ def _span(rollouts: Iterable[int | str]) -> RolloutSpan:
     )
 
 
-def _merged(folder: Path) -> list[MergedFile]:
+def _merged(paths: Iterable[Path]) -> list[MergedFile]:
     found = []
-    for path in folder.glob("*"):
+    for path in paths:
         covers = parse_merged_name(path.name)
-        if covers is not None and path.is_file():
-            first, last = covers
-            found.append(MergedFile(name=path.name, first=first, last=last, bytes=path.stat().st_size))
+        if covers is None:
+            continue
+        with suppress(OSError):  # `total_bytes` tells it
+            about = path.stat()
+            if stat.S_ISREG(about.st_mode):
+                first, last = covers
+                found.append(MergedFile(name=path.name, first=first, last=last, bytes=about.st_size))
     return sorted(found, key=lambda file: (rollout_order(file.first), rollout_order(file.last)))
-
-
-def _created_ns(run_file: Path) -> int | None:
-    try:
-        told = json.loads(run_file.read_bytes())["created_unix_ns"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return told if isinstance(told, int) else None
-
-
-def _total_bytes(folder: Path) -> int:
-    """Of all files below `folder`; links do not count, nor what vanishes meanwhile."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                about = os.lstat(os.path.join(where, name))
-                total += about.st_size if stat.S_ISREG(about.st_mode) else 0
-    return total

@@ -74,6 +74,8 @@ def roles_table(run: RunSummary) -> TextTable:
 
 def listing_lines(listing: Listing) -> Iterator[str]:
     """What stands below the table of runs."""
+    for told in bound_items(listing.damage, _TOLD):
+        yield f"cannot be read: {told}"
     if listing.others:
         yield f"no runs: {', '.join(bound_items(listing.others, _TOLD))}"
 

@@ -1,5 +1,6 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
+from ._entries import list_entries, read_run_file
 from ._files import Damage, ReadError, VanishedError, read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
@@ -45,11 +46,13 @@ __all__ = [
     "glance_processes",
     "impossible_time",
     "is_run_folder",
+    "list_entries",
     "read_blocks",
     "read_events",
     "read_header",
     "read_lines",
     "read_run",
+    "read_run_file",
     "read_run_id",
     "rollout_key",
 ]

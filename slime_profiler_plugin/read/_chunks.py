@@ -124,7 +124,7 @@ class TraceText(Generic[Event]):
         if not last:
             try:
                 events = self._codec.many(b"[" + piece.lstrip(b" \t\r\n,") + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
             else:
                 self._position += len(piece)

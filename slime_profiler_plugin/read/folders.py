@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from slime_profiler_plugin import layout, schema
 
+from ._entries import can_open, has_mode, list_entries, list_sources, may_be_file, read_run_file, refuse
 from ._files import Damage, ReadError, VanishedError, pick_longest
 from ._process import ProcessRecords, scan_process
 from .kineto import TraceRefusedError, read_header
@@ -26,26 +27,44 @@ _STEM: Final = re.compile(r"(?P<stem>.+\.pt\.trace\.json)(\.gz)?(\.tmp)?")
 
 
 class FolderOfRunsError(ReadError):
-    """The folder holds runs and is none itself; `runs` lists their folders."""
+    """The folder holds runs and is none itself.
 
-    def __init__(self, folder: Path, runs: list[Path]) -> None:
+    `runs` lists their folders, `damage` the folders of which that cannot be known.
+    """
+
+    def __init__(self, folder: Path, runs: list[Path], damage: list[Damage]) -> None:
         names = ", ".join(run.name for run in runs)
-        super().__init__(f"{folder} holds {len(runs)} runs, name one: {names}")
+        super().__init__(f"{folder} holds {len(runs)} runs, name one: {names}{_tell_damage(damage)}")
         self.folder = folder
         self.runs = runs
+        self.damage = damage
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether `folder` looks like the folder of one run."""
+    """Whether `folder` looks like the folder of one run. Raises `OSError` where that cannot be known."""
     paths = layout.RunPaths.at(folder)
-    if paths.run_file.is_file() or paths.records.is_dir() or paths.traces.is_dir():
+    if has_mode(paths.run_file, stat.S_IFREG):
         return True
-    return folder.is_dir() and any(layout.ATTEMPT_FILE.fullmatch(entry.name) for entry in folder.iterdir())
+    if has_mode(paths.records, stat.S_IFDIR) or has_mode(paths.traces, stat.S_IFDIR):
+        return True
+    return has_mode(folder, stat.S_IFDIR) and any(map(layout.ATTEMPT_FILE.fullmatch, os.listdir(folder)))
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """The run folders directly inside `folder`, by name."""
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and is_run_folder(entry))
+def find_runs(folder: Path, damage: list[Damage]) -> list[Path]:
+    """The run folders directly inside `folder`, by name.
+
+    An entry of which that cannot be known is none, and is added to `damage`.
+    """
+    entries = sorted(folder / name for name in os.listdir(folder))
+    return [entry for entry in entries if _holds_run(entry, damage)]
+
+
+def _holds_run(entry: Path, damage: list[Damage]) -> bool:
+    try:
+        return has_mode(entry, stat.S_IFDIR) and is_run_folder(entry)
+    except OSError as error:
+        damage.append(refuse(entry, error))
+        return False
 
 
 def read_run(folders: Sequence[Path | str]) -> Run:
@@ -58,14 +77,16 @@ def read_run(folders: Sequence[Path | str]) -> Run:
     unique = list({Path(folder).resolve(): Path(folder) for folder in folders}.values())
     for folder in unique:
         check_run_folder(folder)
-    ids = {folder: read_run_id(folder) for folder in unique}
+    damage: list[Damage] = []
+    ids = {folder: read_run_id(folder, damage) for folder in unique}
     if len(set(ids.values())) != 1:
         told = ", ".join(f"{folder} is {run_id}" for folder, run_id in ids.items())
         raise ReadError(f"the folders belong to different runs: {told}")
     run = Run(ids[unique[0]], unique)
+    run.damage.extend(damage)
     _read_processes(run)
     _read_windows(run)
-    run.attempts = sorted({*attempt_numbers(unique), *(p.process.attempt for p in run.processes)})
+    run.attempts = sorted({*attempt_numbers(unique, run.damage), *(p.process.attempt for p in run.processes)})
     return run
 
 
@@ -76,27 +97,39 @@ def check_run_folder(folder: Path) -> None:
         raise ReadError(f"{folder}: {what}")
     if is_run_folder(folder):
         return
-    runs = find_runs(folder)
+    damage: list[Damage] = []
+    runs = find_runs(folder, damage)
     if runs:
-        raise FolderOfRunsError(folder, runs)
-    raise ReadError(f"{folder} is no run folder: it has no {layout.RUN_FILE}, records/ or traces/")
+        raise FolderOfRunsError(folder, runs, damage)
+    told = f"it has no {layout.RUN_FILE}, records/ or traces/"
+    raise ReadError(f"{folder} is no run folder: {told}{_tell_damage(damage)}")
 
 
-def read_run_id(folder: Path) -> str:
+def _tell_damage(damage: list[Damage]) -> str:
+    return f"; cannot be looked at: {', '.join(f'{d.file}: {d.reason}' for d in damage)}" if damage else ""
+
+
+def read_run_id(folder: Path, damage: list[Damage]) -> str:
     """The id of the run in `folder`.
 
-    What ``run.json`` says, else the first file that can be read, else the folder's name.
+    What ``run.json`` says, else the first file that can be read, else the folder's name. A
+    ``run.json`` that does not say it is added to `damage`.
     """
     paths = layout.RunPaths.at(folder)
-    try:
-        content: Any = msgspec.json.decode(paths.run_file.read_bytes())
-        told = content["run_id"]
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        told = None
+    about = read_run_file(paths.run_file, damage)
+    told = about.get("run_id")
     if isinstance(told, str):
         return told
-    sources = [*sorted(paths.records.glob("*/*.jsonl*")), *sorted(paths.traces.glob("*/*.pt.trace.json*"))]
-    return next(filter(None, map(_told_run_id, sources)), folder.name)
+    if about:
+        damage.append(Damage(str(paths.run_file), "corrupt", "no run_id in it"))
+    # What cannot be listed is told by those who read the sources themselves.
+    sources = (path for place in (paths.records, paths.traces) for path in list_sources(place, []))
+    return next(filter(None, map(_told_run_id, filter(_is_source, sources))), folder.name)
+
+
+def _is_source(path: Path) -> bool:
+    known = layout.RECORD_FILE.fullmatch(path.name) or layout.TRACE_FILE.fullmatch(path.name)
+    return known is not None and may_be_file(path)
 
 
 def _told_run_id(path: Path) -> str | None:
@@ -111,18 +144,21 @@ def _told_run_id(path: Path) -> str | None:
     return None if process is None else process.run_id
 
 
-def attempt_numbers(folders: Iterable[Path]) -> set[int]:
-    """The attempts that have a file of their own in one of `folders`."""
-    names = (entry.name for folder in folders for entry in folder.iterdir())
+def attempt_numbers(folders: Iterable[Path], damage: list[Damage]) -> set[int]:
+    """The attempts that have a file of their own in one of `folders`.
+
+    A folder that cannot be read is added to `damage`.
+    """
+    names = (entry.name for folder in folders for entry in list_entries(folder, damage))
     return {int(match[1]) for name in names if (match := layout.ATTEMPT_FILE.fullmatch(name))}
 
 
 def _read_processes(run: Run) -> None:
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for folder in run.folders:
-        for path in sorted(layout.RunPaths.at(folder).records.glob("*/*")):
+        for path in list_sources(layout.RunPaths.at(folder).records, run.damage):
             match = layout.RECORD_FILE.fullmatch(path.name)
-            if match and path.is_file():
+            if match and may_be_file(path):
                 files[path.parent.name, f"{match['pid']}-{match['start']}"].append(path)
             else:
                 run.ignored.append(path)
@@ -135,6 +171,10 @@ def _read_processes(run: Run) -> None:
 
 def _read_process(run: Run, paths: list[Path]) -> ProcessRecords | None:
     """The process that wrote `paths`, or ``None`` when it is refused, which the run's damage says."""
+    if len(paths) > 1:  # one that may not be read must not cost us its copies, or the other segments
+        paths = [path for path in paths if can_open(path, run.damage)]
+        if not paths:
+            return None
     try:
         segments, first = _order_segments(run, paths)
         if first is None:
@@ -150,6 +190,9 @@ def _read_process(run: Run, paths: list[Path]) -> ProcessRecords | None:
         raise
     except FileNotFoundError as error:
         raise VanishedError(f"{error.filename}: {error.strerror}") from error
+    except OSError as error:
+        run.damage.append(refuse(Path(error.filename or paths[0]), error))
+        return None
     except (LinesRefusedError, ReadError) as error:
         reason = str(error).removeprefix(f"{paths[0]}: ")
         run.damage.append(Damage(str(paths[0]), "refused", reason))
@@ -186,10 +229,11 @@ def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.
 def _read_windows(run: Run) -> None:
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for folder in run.folders:
-        for path in sorted(layout.RunPaths.at(folder).traces.glob("*/*")):
+        for path in list_sources(layout.RunPaths.at(folder).traces, run.damage):
             match = _STEM.fullmatch(path.name)
             known = layout.TRACE_FILE.fullmatch(path.name.removesuffix(_UNFINISHED))
-            if match and known and path.is_file() and layout.parse_rollout_name(path.parent.name) is not None:
+            placed = layout.parse_rollout_name(path.parent.name) is not None
+            if match and known and placed and may_be_file(path):
                 files[path.parent.name, match["stem"]].append(path)
             else:
                 run.ignored.append(path)

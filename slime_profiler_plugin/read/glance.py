@@ -19,6 +19,7 @@ from slime_profiler_plugin import layout, schema
 from slime_profiler_plugin.clock import ClockPair, PairFolder
 from slime_profiler_plugin.schema import NewerVersionError, SchemaError
 
+from ._entries import list_sources, may_be_file
 from ._files import Damage, ReadError, VanishedError, read_blocks
 from ._index import impossible_time
 from ._process import ProcessSeen, update_identity
@@ -73,13 +74,13 @@ _IN_FULL: Final = frozenset({"process", "identity", "clock", "end"})
 def glance_processes(folder: Path, damage: list[Damage], ignored: list[Path]) -> list[Glance]:
     """A glance at every process of the run in `folder`, in the order in which they started.
 
-    Files that cannot be used are added to `damage`, those that are no record files to `ignored`.
+    Files and folders that cannot be used are added to `damage`, those that are no record files to `ignored`.
     """
-    run_id = read_run_id(folder)
+    run_id = read_run_id(folder, damage)
     files: dict[tuple[Path, str], list[Path]] = defaultdict(list)
-    for path in sorted(layout.RunPaths.at(folder).records.glob("*/*")):
+    for path in list_sources(layout.RunPaths.at(folder).records, damage):
         match = layout.RECORD_FILE.fullmatch(path.name)
-        if match and path.is_file():
+        if match and may_be_file(path):
             files[path.parent, f"{match['pid']}-{match['start']}"].append(path)
         else:
             ignored.append(path)
@@ -121,6 +122,8 @@ def _glance(files: list[Path], run_id: str) -> Glance:
         sizes = [path.stat().st_size for path in files]
     except FileNotFoundError as error:
         raise VanishedError(f"{error.filename}: {error.strerror}") from error
+    except OSError as error:
+        raise ReadError(f"{error.filename}: {error.strerror}") from error
     held = [path for path, size in zip(files, sizes, strict=True) if size]
     if not held:
         raise ReadError(f"{files[0]}: the file is empty")
@@ -249,7 +252,7 @@ def _decode_signs(lines: list[bytes]) -> Sequence[_Sign | None]:
     """All at once where that is possible; ``None`` for those that must be looked at singly."""
     try:
         signs = _signs.decode_lines(b"\n".join(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         signs = []
     return signs if len(signs) == len(lines) else [None] * len(lines)
 
@@ -266,7 +269,7 @@ def _decode(raw: bytes, bad: BadLines) -> Iterator[_Seen]:
 def _decode_line(raw: bytes) -> Iterator[_Seen]:
     try:
         sign = _signs.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         schema.decode_line(raw)  # says what is wrong, unless it is of a kind that we do not know
         return
     if sign.kind in _SIGNS:

@@ -45,7 +45,7 @@ def run_demo(out: Path, *options: str, **added: str) -> subprocess.CompletedProc
 
 
 def only_run(out: Path) -> Path:
-    (folder,) = find_runs(out)
+    (folder,) = find_runs(out, [])
     return folder
 
 

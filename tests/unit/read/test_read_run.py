@@ -139,7 +139,7 @@ def test_folder_of_runs_is_told_from_a_run(tmp_path):
     write_synthetic_run(tmp_path, run_id="b", rollouts=1)
     write_synthetic_run(tmp_path, run_id="a", rollouts=1)
     (tmp_path / "other").mkdir()
-    assert find_runs(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+    assert find_runs(tmp_path, []) == [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(FolderOfRunsError, match="holds 2 runs, name one: a, b") as caught:
         read_run([tmp_path])
     assert caught.value.runs == [tmp_path / "a", tmp_path / "b"]
