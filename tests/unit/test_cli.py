@@ -6,18 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
+from command_line import run
 
 from slime_profiler_plugin import __version__, cli, schema
+from slime_profiler_plugin.demo import TRANSPORTS
 from slime_profiler_plugin.testing import MS, ProcessFile, write_synthetic_run
-
-
-def run(*arguments):
-    try:
-        runner = CliRunner(mix_stderr=False)
-    except TypeError:  # since click 8.2 the streams are always apart
-        runner = CliRunner()
-    return runner.invoke(cli.main, [str(argument) for argument in arguments])
 
 
 def merged_names(folder):
@@ -368,3 +361,8 @@ def test_it_tidies_up_when_it_is_told_to_end(number):
         timeout=60,
     )
     assert (done.returncode, done.stdout) == (128 + number, "tidied up\n")
+
+
+def test_the_demo_takes_every_transport():
+    (option,) = [each for each in cli.main.commands["demo"].params if each.name == "transport"]
+    assert tuple(option.type.choices) == (*TRANSPORTS, "all")

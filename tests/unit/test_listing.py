@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command_line import run
 
-from slime_profiler_plugin import cli
 from slime_profiler_plugin.analyze import (
     MergedFile,
     RolloutSpan,
@@ -28,11 +28,7 @@ S = 1000 * MS
 
 
 def ls(*arguments: object, **environ: str) -> Result:
-    try:
-        runner = CliRunner(mix_stderr=False)
-    except TypeError:  # since click 8.2 the streams are always apart
-        runner = CliRunner()
-    return runner.invoke(cli.main, ["ls", *map(str, arguments)], env={"SLIME_PROFILER_OUT": None, **environ})
+    return run("ls", *arguments, **{"SLIME_PROFILER_OUT": None, **environ})
 
 
 def cells(text: str) -> list[list[str]]:

@@ -5,24 +5,15 @@ import shutil
 import stat
 
 import pytest
-from click.testing import CliRunner
+from command_line import run
 from permissions import mode
 
-from slime_profiler_plugin import cli
 from slime_profiler_plugin.analyze import _listing, list_runs
 from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.read import Damage, ReadError, find_runs, glance_processes, read_run
 from slime_profiler_plugin.testing import write_synthetic_run, write_trace_window
 
 DENIED = "Permission denied"
-
-
-def run(*arguments):
-    try:
-        runner = CliRunner(mix_stderr=False)
-    except TypeError:  # since click 8.2 the streams are always apart
-        runner = CliRunner()
-    return runner.invoke(cli.main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
