@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from ._environment import changed_environment
@@ -81,20 +80,20 @@ def own_cluster(cpus: int) -> Iterator[int]:
                 with _undisturbed():
                     # By the folder that they were given: after Ctrl-C, which all processes of a terminal
                     # hear, some are nobody's children any more.
-                    ours = [p for p in list_users(folder) if p.pid != os.getpid()]
+                    ours = list_users(folder)
                     ray.shutdown()
                     wait_until_gone(ours, patience_s)
     finally:
         with _undisturbed():
-            _remove(Path(folder), folder)
+            _remove(folder)
 
 
-def _remove(path: Path, folder: str) -> None:
+def _remove(folder: str) -> None:
     """What one of the last processes wrote meanwhile must go too."""
     deadline = time.monotonic() + _GONE_SOON_S
-    while path.exists() and time.monotonic() < deadline:
-        wait_until_gone([p for p in list_users(folder) if p.pid != os.getpid()], _GONE_SOON_S)
-        shutil.rmtree(path, ignore_errors=True)
+    while os.path.exists(folder) and time.monotonic() < deadline:
+        wait_until_gone(list_users(folder), _GONE_SOON_S)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start_ray(cpus: int, folder: str) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,14 +35,19 @@ def _read_stat(pid: int) -> tuple[int, int, str] | None:
     return int(fields[1]), int(fields[19]), fields[0]
 
 
+def _list_all() -> Iterator[tuple[ProcessId, int]]:
+    """Every process with its parent's pid. None where there is no /proc."""
+    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
+        stat = _read_stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat is not None:
+            yield ProcessId(int(entry.name), stat[1]), stat[0]
+
+
 def list_descendants(root: int) -> set[ProcessId]:
     """All processes below `root`, without it. Empty where there is no /proc."""
     children: dict[int, list[ProcessId]] = {}
-    if _PROC.is_dir():
-        for entry in _PROC.iterdir():
-            stat = _read_stat(int(entry.name)) if entry.name.isdigit() else None
-            if stat is not None:
-                children.setdefault(stat[0], []).append(ProcessId(int(entry.name), stat[1]))
+    for process, parent in _list_all():
+        children.setdefault(parent, []).append(process)
     found: set[ProcessId] = set()
     todo = [root]
     while todo:
@@ -53,16 +58,14 @@ def list_descendants(root: int) -> set[ProcessId]:
 
 
 def list_users(folder: str) -> set[ProcessId]:
-    """All processes that were started with ``TMPDIR`` as `folder`. Empty where there is no /proc."""
+    """All other processes that were started with ``TMPDIR`` as `folder`. Empty where there is no /proc."""
     mark = f"TMPDIR={folder}".encode()
     found: set[ProcessId] = set()
-    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
-        stat = _read_stat(int(entry.name)) if entry.name.isdigit() else None
-        if stat is not None:
-            with suppress(OSError):  # another user's, or gone
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.add(ProcessId(int(entry.name), stat[1]))
-    return found
+    for process, _ in _list_all():
+        with suppress(OSError):  # another user's, or gone
+            if mark in (_PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):
+                found.add(process)
+    return {process for process in found if process.pid != os.getpid()}
 
 
 def is_alive(process: ProcessId) -> bool:

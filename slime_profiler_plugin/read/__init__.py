@@ -1,6 +1,6 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
-from ._entries import list_entries, read_run_file
+from ._entries import list_entries, list_sources, read_run_file
 from ._files import Damage, ReadError, VanishedError, read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
@@ -47,6 +47,7 @@ __all__ = [
     "impossible_time",
     "is_run_folder",
     "list_entries",
+    "list_sources",
     "read_blocks",
     "read_events",
     "read_header",

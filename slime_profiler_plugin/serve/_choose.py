@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from slime_profiler_plugin.layout import RunPaths, parse_merged_name
 from slime_profiler_plugin.merge import format_report, merge_run, rollout_order
-from slime_profiler_plugin.read import Damage, check_run_folder, read_blocks
+from slime_profiler_plugin.read import Damage, check_run_folder, list_sources, read_blocks
 
 _SUFFIXES: Final = (".json", ".json.gz")
 #: A file with no more content than this is looked at whole.
@@ -68,7 +68,7 @@ def _last_merged(paths: RunPaths) -> Path | None:
 def _changes(paths: RunPaths) -> list[int]:
     """When each record file and window last changed, Unix ns."""
     found = []
-    for path in (*paths.records.glob("*/*"), *paths.traces.glob("*/*")):
+    for path in (*list_sources(paths.records, []), *list_sources(paths.traces, [])):
         try:
             about = path.stat()
         except FileNotFoundError:  # it was given another name, or compressed
