@@ -68,10 +68,13 @@ class Members:
             if at >= len(text):
                 return Stop.MORE, at
             if text[at] == "}":
-                at += 1
-                if not self.lost:
-                    return Stop.END, at
+                is_blank = skip_space(text, at + 1) == len(text)
+                if not self.lost or (is_blank and last):
+                    return Stop.END, at + 1
+                if is_blank:
+                    return Stop.MORE, at
                 # It may close something inside a value that could not be read.
+                at += 1
                 self._searching = True
                 continue
             try:
