@@ -1,7 +1,7 @@
 """A ZIP of traces as they are, which Perfetto (58.2 or newer) shows on one timeline.
 
-It holds a ``perfetto_manifest``, version 1 of https://perfetto.dev/docs/reference/perfetto-manifest: each file
-is a machine of its own, so that equal pids stay apart, and is pinned to the first one by a fixed offset.
+It holds a ``perfetto_manifest``, version 1 of https://perfetto.dev/docs/reference/perfetto-manifest: each
+file is a machine of its own, so that equal pids stay apart, and is pinned to the first by a fixed offset.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str
             manifest = json.dumps(describe_members(members, names, attributes), indent=1)
             archive.writestr(_about(MANIFEST), manifest)
             for member, name in zip(members, names, strict=True):
-                with member.path.open("rb") as source, archive.open(_about(name), "w", force_zip64=True) as target:
+                about = _about(name)
+                with member.path.open("rb") as source, archive.open(about, "w", force_zip64=True) as target:
                     shutil.copyfileobj(source, target, _BUFFER)
         temporary.replace(path)
     finally:
