@@ -25,7 +25,8 @@ class Damage(NamedTuple):
 
     `kind`: ``truncated`` (the end is missing), ``corrupt`` (bytes that are not what they should
     be), ``refused`` (nothing of the file was used), ``missing``, ``differs`` (two copies that disagree),
-    ``replaced`` (bytes that were no text stand as U+FFFD).
+    ``replaced`` (bytes that were no text stand as U+FFFD), ``unread`` (whole, but of a kind that this package
+    does not read: told, and no loss).
     `lost` counts lines or events known to be lost.
     """
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from ._chunks import TraceText
 from ._files import Damage, read_blocks
+from ._nsys_database import is_database
 from .kineto import _CODEC, TraceEvent, TraceHeader, read_header
+from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
 
 
 class Owner(NamedTuple):
@@ -40,6 +42,8 @@ def open_trace(path: Path) -> TraceFile:
     Raises `TraceRefusedError` for what is no trace, naming what it is where that can be told, and
     `ReadError` where it cannot be read.
     """
+    if is_database(path) or is_nsys_report(path):
+        return TraceFile(path, "nsys", read_nsys_header(path), Owner())
     return TraceFile(path, "kineto", read_header(path), Owner())
 
 
@@ -49,5 +53,8 @@ def read_pieces(trace: TraceFile, damage: list[Damage]) -> Iterator[list[TraceEv
     Twice the same for an unchanged file. A file that was cut is read to its last whole event. That, and
     every event that cannot be decoded, is added to `damage`, when the last piece has been given.
     """
+    if trace.format == "nsys":
+        yield from nsys_pieces(trace.path, damage)
+        return
     text = TraceText(read_blocks(trace.path, damage), _CODEC)
     yield from text.pieces()
