@@ -28,7 +28,7 @@ select coalesce(n.text, s.value) as name, n.eventType, n.start, n."end"
 from NVTX_EVENTS n left join StringIds s on s.id = n.textId
 where n.eventType in (59, 60) and n.domainId in (
   select d.domainId from NVTX_EVENTS d left join StringIds t on t.id = d.textId
-  where d.eventType = 75 and coalesce(d.text, t.value) = 'slime_profiler')
+  where d.eventType = 75 and coalesce(d.text, t.value) = 'slime')
 order by n.start, n."end" desc
 """
 
