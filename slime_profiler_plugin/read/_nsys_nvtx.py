@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from ._nsys_database import Database
 from ._nsys_places import Places, process_key
@@ -43,7 +44,7 @@ _ON_THREAD: Final = Raw(b'"t"')
 
 
 class NvtxRow(NamedTuple):
-    """A range or a mark. Times in ns from the session's start; `end` is ``None`` for marks and open ranges."""
+    """A range or a mark. Times are ns from the session's start; marks and open ranges have no `end`."""
 
     kind: frozenset[int]
     start: int
@@ -116,7 +117,7 @@ class NvtxTable:
             event = TraceEvent(
                 ph="i" if row.kind is MARK else "X",
                 cat=_CAT,
-                name=Raw(msgspec.json.encode(row.text)),
+                name=self._database.name(row.text, _NO_TEXT),
                 pid=place.pid,
                 tid=place.tid,
                 ts=microseconds(row.start),
@@ -176,18 +177,29 @@ def _kind_of(event_type: object, end: object) -> frozenset[int] | None:
     return None
 
 
-def _args(row: NvtxRow, places: Places) -> Raw | Any:
+def _args(row: NvtxRow, places: Places) -> Raw | UnsetType:
+    ended_on = None
+    if row.end_global_tid is not None and row.end_global_tid != row.global_tid:
+        ended_on = places.thread(row.end_global_tid).tid
+    is_open = row.end is None and row.kind is not MARK
+    return _encode_args(row.domain, row.category, row.payload, row.color, is_open, ended_on)
+
+
+@functools.lru_cache(1 << 14, typed=True)  # typed: 1 and 1.0 are not the same payload
+def _encode_args(
+    domain: str, category: object, payload: object, color: object, is_open: bool, ended_on: object
+) -> Raw | UnsetType:
     args: dict[str, object] = {}
-    if row.domain:
-        args["domain"] = row.domain
-    if row.category not in (None, 0):
-        args["category"] = row.category
-    if row.payload is not None:
-        args["payload"] = row.payload
-    if isinstance(row.color, int):
-        args["color"] = f"#{row.color & 0xFFFF_FFFF:08x}"
-    if row.end is None and row.kind is not MARK:
+    if domain:
+        args["domain"] = domain
+    if category not in (None, 0):
+        args["category"] = category
+    if payload is not None:
+        args["payload"] = payload
+    if isinstance(color, int):
+        args["color"] = f"#{color & 0xFFFF_FFFF:08x}"
+    if is_open:
         args["open"] = True
-    if row.end_global_tid not in (None, row.global_tid):
-        args["ended on thread"] = places.thread(row.end_global_tid).tid
+    if ended_on is not None:
+        args["ended on thread"] = ended_on
     return Raw(msgspec.json.encode(args)) if args else UNSET

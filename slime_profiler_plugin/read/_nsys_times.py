@@ -22,6 +22,8 @@ def microseconds(ns: int) -> Raw:
 
 def as_ns(value: object) -> int | None:
     """`value` as whole ns; ``None`` for what is no time."""
+    if type(value) is int:
+        return value if -_MOST_NS < value < _MOST_NS else None
     if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and -_MOST_NS < value < _MOST_NS else None
+        return as_ns(int(value))
+    return None
