@@ -6,6 +6,7 @@ release adds columns. So nothing is asked for that was not looked up before.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sqlite3
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from ._files import Damage, ReadError
+from ._nsys_times import MOST_NS, as_ns
 from .kineto import TraceRefusedError
 
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
@@ -32,9 +34,12 @@ _TELLTALE: Final = (
     "CUPTI_ACTIVITY_KIND_",
 )
 _VERSION: Final = re.compile(r"_V\d+")
+_HEADER_BYTES: Final = 100
 #: Where a page count stands in the first page; 0 where an old writer left it out.
 _PAGE_SIZE_AT, _PAGE_COUNT_AT = slice(16, 18), slice(28, 32)
 _CACHED_STRINGS: Final = 1 << 16
+#: What a damaged database raises: SQLite quotes it in messages, which then may be no UTF-8.
+DAMAGED: Final = (sqlite3.Error, UnicodeDecodeError)
 
 
 def is_database(path: Path) -> bool:
@@ -52,28 +57,31 @@ class Database:
         """Raises `TraceRefusedError` for what is no export or has no readable list of tables."""
         self.path = path
         self._damage = damage
+        self._told: set[str] = set()
         self._complete = _is_whole(path)
         #: Bytes of text that were no UTF-8.
         self.replaced = 0
         uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(uri, uri=True)
-        except sqlite3.Error as error:
-            raise ReadError(f"{path}: {error}") from error
+        except DAMAGED as error:
+            raise ReadError(f"{path}: {_said(error)}") from error
         try:
             self._connection.text_factory = self._decode
+            if not self._complete:
+                # SQLite reads nothing of a file with fewer pages than it should have, but for this.
+                self._connection.execute("pragma writable_schema = on")
             self._columns = self._read_schema()
-        except sqlite3.Error as error:
+            self._keyed = self._has_key("StringIds", "id")
+        except DAMAGED as error:
             self._connection.close()
-            raise TraceRefusedError(f"{path}: {self._kind()} SQLite database: {error}") from error
+            raise TraceRefusedError(f"{path}: {self._kind()} SQLite database: {_said(error)}") from error
         if not any(name.startswith(_TELLTALE) for name in self._columns):
             self._connection.close()
             raise TraceRefusedError(f"{path}: an SQLite database, but no export of Nsight Systems")
-        self._keyed = self._has_key("StringIds", "id")
         self._every_string: dict[object, str] | None = None
         #: A string by its id as JSON text, and as it is; ids that stand for none give ``None``.
         self.text: Callable[[object], str | None] = functools.lru_cache(_CACHED_STRINGS)(self._text)
-        self._strings_broken = False
 
     def close(self) -> None:
         """No more rows."""
@@ -112,33 +120,47 @@ class Database:
             for row in self._connection.execute(f'select {selected} from "{table}" {where}'):
                 count += 1
                 yield row
-        except sqlite3.Error as error:
-            self._broken(table, f"{error} after {count} rows")
+        except DAMAGED as error:
+            self._broken(table, f"{_said(error)} after {count} rows")
 
     def count(self, table: str) -> int:
         """Rows of `table`; 0 where it cannot be told."""
-        found = self._one(table, "count(*)")
-        return found if isinstance(found, int) else 0
+        try:
+            return self._number(table, "count(*)")
+        except DAMAGED as error:
+            self._broken(table, _said(error))
+            return 0
 
     def latest(self, names: Sequence[str]) -> int:
         """The latest time in the tables called `names`, in ns; 0 where there is none."""
         latest = 0
         for table in (table for name in names for table in self.tables(name)):
             for column in sorted({"start", "end"} & self._columns[table]):
-                found = self._one(table, f'max("{column}")')
-                latest = max(latest, found if isinstance(found, int) else 0)
+                with contextlib.suppress(*DAMAGED):  # who reads the rows will tell
+                    latest = max(
+                        latest,
+                        self._number(table, f'max(case when "{column}" < {MOST_NS} then "{column}" end)'),
+                    )
         return latest
+
+    def check(self) -> None:
+        """Have SQLite look for rows that are gone without a trace, where nothing else was wrong."""
+        if self._told or not self._complete:
+            return
+        try:
+            (found,) = self._connection.execute("pragma quick_check(1)").fetchone()
+        except DAMAGED as error:
+            found = _said(error)
+        if found != "ok":
+            self._broken("the file", " ".join(str(found).split()))
 
     def name(self, value: object, otherwise: str) -> Raw:
         """A name as JSON: of a string id, or as it stands; `otherwise` where there is none."""
         return _json(self.text(value) or otherwise)
 
-    def _one(self, table: str, what: str) -> object:
-        try:
-            return self._connection.execute(f'select {what} from "{table}"').fetchone()[0]
-        except sqlite3.Error as error:
-            self._broken(table, str(error))
-            return None
+    def _number(self, table: str, what: str) -> int:
+        (found,) = self._connection.execute(f'select {what} from "{table}"').fetchone()
+        return as_ns(found) or 0
 
     def _text(self, value: object) -> str | None:
         if value is None or isinstance(value, str):
@@ -156,10 +178,8 @@ class Database:
             row = self._connection.execute(
                 'select "value" from "StringIds" where "id" = ?', (value,)
             ).fetchone()
-        except sqlite3.Error as error:
-            if not self._strings_broken:
-                self._strings_broken = True
-                self._broken("StringIds", f"{error}: some names are missing")
+        except DAMAGED as error:
+            self._broken("StringIds", f"{_said(error)}: some names are missing")
             return None
         return None if row is None or row[0] is None else str(row[0])
 
@@ -184,6 +204,10 @@ class Database:
             return decoded
 
     def _broken(self, table: str, reason: str) -> None:
+        """Tell it, once: a table is read several times."""
+        if table in self._told:
+            return
+        self._told.add(table)
         kind = "corrupt" if self._complete else "truncated"
         self._damage.append(Damage(str(self.path), kind, f"{table}: {reason}"))
 
@@ -196,9 +220,16 @@ def _json(text: str) -> Raw:
     return Raw(msgspec.json.encode(text))
 
 
+def _said(error: BaseException) -> str:
+    text = error.object.decode("utf-8", "replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    return " ".join(text.split())
+
+
 def _is_whole(path: Path) -> bool:
     """Whether the file has as many bytes as its first page says."""
-    head = _first_bytes(path, 100)
+    head = _first_bytes(path, _HEADER_BYTES)
+    if len(head) < _HEADER_BYTES:
+        return False
     page = int.from_bytes(head[_PAGE_SIZE_AT], "big")
     page = 1 << 16 if page == 1 else page
     return path.stat().st_size >= page * int.from_bytes(head[_PAGE_COUNT_AT], "big")

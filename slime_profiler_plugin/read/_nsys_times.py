@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Raw
 
 #: More than any report lasts; what lies beyond is a damaged number.
-_MOST_NS: Final = 1 << 62
+MOST_NS: Final = 1 << 62
 
 
 def microseconds(ns: int) -> Raw:
@@ -23,7 +23,7 @@ def microseconds(ns: int) -> Raw:
 def as_ns(value: object) -> int | None:
     """`value` as whole ns; ``None`` for what is no time."""
     if type(value) is int:
-        return value if -_MOST_NS < value < _MOST_NS else None
+        return value if -MOST_NS < value < MOST_NS else None
     if isinstance(value, float) and value.is_integer():
         return as_ns(int(value))
     return None

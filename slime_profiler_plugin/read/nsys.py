@@ -157,6 +157,8 @@ def _events(database: Database, path: Path, damage: list[Damage]) -> Iterator[Tr
     for activity in ACTIVITIES:
         yield from cuda.activities(activity, end_ns)
 
+    database.check()
+
     def note(kind: str, reason: str, lost: int = 0) -> None:
         damage.append(Damage(str(path), kind, reason, None, lost))
 
