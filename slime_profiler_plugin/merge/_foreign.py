@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from slime_profiler_plugin.read import Damage, Discovery, TraceFile, discover
 
+from ._archive import archive_sources
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
 from ._naming import name_traces, trace_order
@@ -244,7 +245,7 @@ def _assemble(
         return {"slime_profiler_conservation": told}
 
     written = write_output(path, folder, sources, [], notes, tracks, ids, origin, head, tail, options)
-    return OutputReport.of(
+    report = OutputReport.of(
         written,
         path=path,
         rollouts=[],
@@ -254,6 +255,9 @@ def _assemble(
         base_unix_ns=base,
         sources=[source.ledger for source in sources],
     )
+    if options.archive:
+        report.archive = archive_sources(path, [], sources, {})
+    return report
 
 
 def _note_missing(role: str, rank: int, span: tuple[int, int], tracks: Tracks) -> Note:

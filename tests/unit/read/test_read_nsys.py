@@ -239,8 +239,9 @@ def test_nvtx_ranges_marks_domains_categories_and_payloads(tmp_path: Path) -> No
         ],
     }
     read = read_export(write_export(tmp_path / "r.sqlite", tables))
+    forward = {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"}
     assert [(e.ph, e.name, e.pid, e.tid, e.start, e.dur, e.args) for e in read.cat("nvtx")] == [
-        ("X", "forward", 5, 5, 100, 100, {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"}),
+        ("X", "forward", 5, 5, 100, 100, forward),
         ("X", "x", 6, 6, 100, 100, {"domain": "other", "category": 2, "payload": 0.5}),
         ("X", "y", 5, 5, 100, 100, {"payload": (1 << 63) - 1}),
         (
