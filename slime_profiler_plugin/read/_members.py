@@ -93,6 +93,7 @@ class Members:
                 continue
             try:
                 at = self._read_value(text, key, value_at)
+                self._check_border(text, key, at, last=last)
             except ScanError as error:
                 if error.is_open and not last:
                     return Stop.MORE, at
@@ -104,6 +105,15 @@ class Members:
                     if match:
                         at = match.start()
                         self._searching = False
+
+    def _check_border(self, text: str, key: str, at: int, *, last: bool) -> None:
+        """Raises `ScanError` where a value that was read seems to be the beginning of another."""
+        border = skip_space(text, at)
+        if border < len(text) and text[border] not in ",}":
+            del self.metadata[key]
+            raise ScanError(border, "it does not end where it seems to")
+        if border >= len(text) and not last:
+            raise ScanError(border, "nothing follows", is_open=True)
 
     def _lose(self, at: int, reason: str) -> None:
         self._searching = True
