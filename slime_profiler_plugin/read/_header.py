@@ -151,13 +151,17 @@ def parse_header(metadata: dict[str, Any]) -> TraceHeader:
 def _find_base(metadata: dict[str, Any]) -> int | None:
     inner = metadata.get(_VIZTRACER_KEY)
     places = (metadata, inner if isinstance(inner, dict) else {})
-    for value in (place.get(BASE_KEY) for place in places):
-        if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_LATEST)):
-            value = int(value)
-        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if is_whole and not isinstance(value, bool) and 0 <= value < _LATEST:
-            return int(value)
-    return None
+    found = (_as_base(place.get(BASE_KEY)) for place in places)
+    return next((base for base in found if base is not None), None)
+
+
+def _as_base(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_LATEST)):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_base = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST
+    return value if is_base else None  # type: ignore[return-value]
 
 
 def _is_pair(value: object) -> bool:
