@@ -205,6 +205,23 @@ def define_phase(
     return new
 
 
+def phase_group(name: str) -> str:
+    """Which part of the loop a phase belongs to: ``trainer``, ``sync``, ``engine``, ``rollout`` or ``user``.
+
+    >>> [phase_group(n) for n in ("backward", "bucket_send", "engine_load", "generate", "my_own")]
+    ['trainer', 'sync', 'engine', 'rollout', 'user']
+    """
+    definition = BUILT_IN.get(name)
+    if definition is None:
+        return "user"
+    if "weight_sync" in (name, *definition.parents):
+        return "sync"
+    for role, group in (("engine", "engine"), ("rollout_manager", "rollout")):
+        if role in definition.roles:
+            return group
+    return "trainer"
+
+
 def find_definition(name: str) -> PhaseDefinition | None:
     """The definition of `name`, built in or added."""
     return BUILT_IN.get(name) or _added.get(name)

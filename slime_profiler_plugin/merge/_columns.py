@@ -18,17 +18,30 @@ Kinds = npt.NDArray[np.uint8]
 
 #: Kinds of events.
 NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END, ASYNC, METADATA, OTHER = range(10)
-_KIND_OF: Final = {
-    "": NO_PHASE,
-    "X": SLICE,
-    "B": BEGIN,
-    "E": END,
-    "s": FLOW_START,
-    "t": FLOW_STEP,
-    "f": FLOW_END,
-    "M": METADATA,
-    **dict.fromkeys("bneSTFpNOD", ASYNC),
-}
+
+
+class _KindOf(dict[str, int]):
+    """The kind of event that a phase letter means."""
+
+    def __missing__(self, letter: str) -> int:
+        return OTHER if letter else NO_PHASE
+
+
+_KIND_OF: Final = _KindOf(
+    {
+        "X": SLICE,
+        "B": BEGIN,
+        "E": END,
+        "s": FLOW_START,
+        "t": FLOW_STEP,
+        "f": FLOW_END,
+        "M": METADATA,
+        **dict.fromkeys("bneSTFpNOD", ASYNC),
+    }
+)
+#: Flow ids below this and fewer categories than that make one number.
+_SMALL_ID: Final = 2**44
+_FEW_CATEGORIES: Final = 2**16
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many digits fit 64 bits whatever they are multiplied by here.
 _MOST_DIGITS: Final = 15
@@ -91,7 +104,9 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     if len(dots):
         owners = np.searchsorted(ends, dots)
         decimals[owners] = ends[owners] - dots - 1
-        if int(decimals[owners].min()) < 1 or int(decimals.max()) > 3 or len(np.unique(owners)) != len(dots):
+        if int(decimals[owners].min()) < 1 or int(decimals.max()) > 3:
+            return None
+        if not (owners[:-1] < owners[1:]).all():
             return None
     try:
         whole = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
@@ -146,10 +161,11 @@ class Columns:
     def __init__(self, track_key: Callable[[tuple[Any, Any]], Hashable]) -> None:
         self.count = 0
         self._tracks = _Numbers(track_key)
-        self._flow_keys = _Numbers(lambda key: key)
+        self._flow_categories = _Numbers(lambda key: key)
+        self._flow_names = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
         self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
-        self._flows: list[tuple[Ints, Ints]] = []
+        self._flows: list[tuple[Ints, Ints, Ints]] = []
         self._asyncs: list[tuple[Ints, Ints]] = []
         #: By event of an end, its args.
         self.end_args: dict[int, bytes] = {}
@@ -157,12 +173,12 @@ class Columns:
 
     def add(self, piece: list[TraceEvent]) -> Kinds:
         """Take in the next events; gives their kinds."""
-        kinds = np.array([_KIND_OF.get(event.ph, OTHER) for event in piece], dtype=np.uint8)
+        kinds = np.frombuffer(bytes([_KIND_OF[event.ph] for event in piece]), np.uint8)
         starts, is_timed, _ = parse_times([event.ts for event in piece])
         lengths, has_length, are_plain = parse_times([event.dur for event in piece])
         self.has_plain_lengths &= are_plain
-        track = self._tracks.__getitem__
-        tracks = np.array([track((event.pid, event.tid)) for event in piece], dtype=np.int64)
+        places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
+        tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=np.int64)
         self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
         self._note_ids(piece, kinds)
         for index in np.flatnonzero(kinds == END).tolist():
@@ -175,14 +191,24 @@ class Columns:
     def _note_ids(self, piece: list[TraceEvent], kinds: Kinds) -> None:
         flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
         if len(flows):
-            number = self._flow_keys.__getitem__
-            keys = [number(_flow_key(piece[index])) for index in flows.tolist()]
-            self._flows.append((flows + self.count, np.array(keys, dtype=np.int64)))
+            chosen = [piece[index] for index in flows.tolist()]
+            categories = list(map(self._flow_categories.__getitem__, [_category(event) for event in chosen]))
+            ids = list(map(self._plain_id, chosen))
+            self._flows.append((flows + self.count, np.array(categories), np.array(ids, dtype=np.int64)))
         asyncs = np.flatnonzero(kinds == ASYNC)
         if len(asyncs):
             number = self._async_keys.__getitem__
             keys = [number(async_key(piece[index])) for index in asyncs.tolist()]
             self._asyncs.append((asyncs + self.count, np.array(keys, dtype=np.int64)))
+
+    def _plain_id(self, event: TraceEvent) -> int:
+        """The id of a flow event; one that is no number of an ordinary size gets a negative one."""
+        found = event.id
+        if type(found) is int and 0 <= found < 2**63:
+            return found
+        if found is UNSET:
+            found = str(event.more.get("id2", event.more.get("id"))) if event.more is not UNSET else ""
+        return -1 - self._flow_names[str(found)]
 
     def close(self) -> None:
         """All events are in."""
@@ -195,7 +221,7 @@ class Columns:
         self.is_timed: Bools = np.concatenate(columns[3]).astype(np.bool_, copy=False)
         self.has_length: Bools = np.concatenate(columns[4]).astype(np.bool_, copy=False)
         self.tracks: Ints = np.concatenate(columns[5]).astype(np.int64, copy=False)
-        self.flows = _join(self._flows)
+        self.flows = _join_flows(self._flows)
         self.asyncs = _join(self._asyncs)
 
     @property
@@ -212,12 +238,20 @@ def _join(parts: list[tuple[Ints, Ints]]) -> FlowColumns:
     return FlowColumns(np.concatenate(events), np.concatenate(keys))
 
 
-def _flow_key(event: TraceEvent) -> Hashable:
-    category = b"" if event.cat is UNSET else bytes(event.cat)
-    found = event.id
-    if found is UNSET:
-        found = str(event.more.get("id2")) if event.more is not UNSET else ""
-    return category, str(found)
+def _join_flows(parts: list[tuple[Ints, Ints, Ints]]) -> FlowColumns:
+    """One number for each (category, id)."""
+    if not parts:
+        return _join([])
+    events, categories, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
+    lowest, highest = int(ids.min()), int(ids.max())
+    if lowest >= 0 and highest < _SMALL_ID and int(categories.max()) < _FEW_CATEGORIES:
+        return FlowColumns(events, categories * _SMALL_ID + ids)
+    both = np.stack((categories, ids), axis=1)
+    return FlowColumns(events, np.unique(both, axis=0, return_inverse=True)[1].reshape(-1))
+
+
+def _category(event: TraceEvent) -> bytes:
+    return b"" if event.cat is UNSET else bytes(event.cat)
 
 
 def async_key(event: TraceEvent) -> Hashable:

@@ -103,6 +103,7 @@ class WindowClock:
         """Starts and ends in reference ns, of many events at once."""
         shift = self._constant_shift(int(starts.min()), int((starts + lengths).max()))
         if shift is not None:
+            shift = max(-_FARTHEST_NS, min(shift, _FARTHEST_NS))
             return starts + shift, starts + shift + lengths
         ends = starts + lengths
         placed = [self.span_to_reference(*span) for span in zip(starts.tolist(), ends.tolist(), strict=True)]

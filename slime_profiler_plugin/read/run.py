@@ -32,7 +32,7 @@ class TraceWindow(NamedTuple):
     @property
     def trace(self) -> TraceFile:
         """The window as any other trace."""
-        return TraceFile(self.path, "kineto", self.header, Owner(self.role, self.rank))
+        return TraceFile(self.path, "ours", self.header, Owner(self.role, self.rank))
 
     @property
     def attempt(self) -> int:

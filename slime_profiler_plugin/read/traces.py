@@ -9,8 +9,10 @@ from typing import NamedTuple
 from ._damage import Damage
 from ._header import TraceHeader, read_head
 from ._owner import Owner, find_owner
+from ._nsys_database import is_database
 from ._recognise import recognise
 from .kineto import TraceEvent, read_event_pieces
+from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
 
 __all__ = ["Owner", "TraceFile", "open_trace", "read_pieces"]
 
@@ -34,6 +36,8 @@ def open_trace(path: Path) -> TraceFile:
     Raises `TraceRefusedError` for what is no trace or a merged one, naming what it is where that can be told,
     and `ReadError` where it cannot be read.
     """
+    if is_database(path) or is_nsys_report(path):
+        return TraceFile(path, "nsys", read_nsys_header(path), Owner())
     head = read_head(path)
     form = recognise(path, head)
     return TraceFile(path, form, head.header, find_owner(path.name, head.header, is_engine=form == "sglang"))
@@ -48,4 +52,7 @@ def read_pieces(
     every event that cannot be decoded, is added to `damage` when the last piece has been given. `advance` is
     told how many bytes of the file, as it lies on disk, were read since it was told last.
     """
-    yield from read_event_pieces(trace.path, damage, advance)
+    if trace.format == "nsys":
+        yield from nsys_pieces(trace.path, damage)
+    else:
+        yield from read_event_pieces(trace.path, damage, advance)

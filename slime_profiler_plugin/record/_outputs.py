@@ -100,10 +100,10 @@ class Outputs:
         if self.nvtx is not None:
             try:
                 if phase.task is None:
-                    self.nvtx.push(self.nvtx.attributes[phase.name])
+                    self.nvtx.push(self.nvtx.attributes[phase.rollout][phase.name])
                     opened.pushed = True
                 else:
-                    opened.range = self.nvtx.start(self.nvtx.attributes[phase.name])
+                    opened.range = self.nvtx.start(self.nvtx.attributes[phase.rollout][phase.name])
             except UnicodeError:
                 pass
             except FAILURE as error:
@@ -131,13 +131,21 @@ class Outputs:
         opened = Opened(self)
         if self.nvtx is not None and isinstance(span.name, str):
             try:
-                opened.range = self.nvtx.start(self.nvtx.attributes[span.name])
+                opened.range = self.nvtx.start(self.nvtx.attributes[span.rollout][span.name])
             except UnicodeError:
                 pass
             except FAILURE as error:
                 self.failed("nvtx", error)
         self._start_bracket(opened)
         return opened
+
+    def mark_clock(self) -> None:
+        """A good time to say our clocks in every output that has its own."""
+        if self.nvtx is not None:
+            try:
+                self.nvtx.mark_clock()
+            except FAILURE as error:
+                self.failed("nvtx", error)
 
     def watch(self, windows: Windows) -> None:
         """From now on `windows` is told when it is time to look at the open window's size."""

@@ -79,7 +79,7 @@ class Recorder:
         )
         outputs = config.outputs
         with signals_blocked():
-            nvtx = guard.call("nvtx", open_nvtx) if outputs.nvtx else None
+            nvtx = guard.call("nvtx", open_nvtx, os.environ) if outputs.nvtx else None
         self._outputs = Outputs(
             guard,
             nvtx=nvtx,
@@ -212,6 +212,7 @@ class Recorder:
             self._guard.call("windows", self._windows.on_rollout, rollout)
         self._rollout_was_set = True
         self._hot.rollout = rollout
+        self._outputs.mark_clock()
 
     def _move(self, place: Place) -> None:
         fields = msgspec.structs.asdict(place)

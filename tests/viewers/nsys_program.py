@@ -8,20 +8,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from nvtx._lib import lib
+from nsys_shim import show_the_tool
 
 from slime_profiler_plugin import timeline
-
-
-def _domain_even_if_unasked(cls: type, name: str | None = None) -> object:
-    domain = object.__new__(cls)
-    domain.handle = lib.DomainHandle(name)
-    return domain
-
-
-# Nsight Systems 2022.4 records ranges but leaves nvtxDomainIsEnabled unanswered; the nvtx package takes
-# that for "no tool attached" and hands out a domain of no-ops. This program knows that a tool is attached.
-lib.Domain.__new__ = _domain_even_if_unasked
 
 
 async def _sample(group: int) -> None:
@@ -34,7 +23,8 @@ async def _rollout() -> None:
 
 
 def main(out: str) -> None:
-    """Record with the shipped configuration that is meant for Nsight Systems."""
+    """Record what Nsight Systems is to see."""
+    show_the_tool()
     started = timeline.start(
         {"out": out, "outputs": {"record_function": False}}, run_id="nsys", role="actor", rank=0
     )

@@ -1,107 +1,133 @@
-"""Nsight Systems itself records our phases as NVTX ranges."""
+"""Nsight Systems itself records our phases as NVTX ranges, and its report is read and agrees with our records."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
-import sqlite3
 import subprocess
-import sys
-import uuid
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from nsys_run import profile
+
+from slime_profiler_plugin.clock import ClockMapping
+from slime_profiler_plugin.merge._clock_check import (
+    ClockCheck,
+    RecordedPhase,
+    check_clock,
+    format_clock_check,
+)
+from slime_profiler_plugin.read import Run, read_run
+from slime_profiler_plugin.read.nsys import NsysPhase, is_nsys_report, nsys_phases
 
 pytestmark = [pytest.mark.timeout(240)]
 
-PROGRAM = Path(__file__).with_name("nsys_program.py")
-ROOT = PROGRAM.parents[2]
-MARK = "SLIME_PROFILER_TEST_MARK"
-#: Nsight Systems 2022.4 now and then leaves no report, or does not return.
-TRIES = 3
-ATTEMPT_S = 45
-PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75
-RANGES = """
-select coalesce(n.text, s.value) as name, n.eventType, n.start, n."end"
-from NVTX_EVENTS n left join StringIds s on s.id = n.textId
-where n.eventType in (59, 60) and n.domainId in (
-  select d.domainId from NVTX_EVENTS d left join StringIds t on t.id = d.textId
-  where d.eventType = 75 and coalesce(d.text, t.value) = 'slime_profiler')
-order by n.start, n."end" desc
-"""
-
-
-def _carries(environ: Path, mark: str) -> bool:
-    try:
-        return f"{MARK}={mark}".encode() in environ.read_bytes().split(b"\0")
-    except OSError:  # it has ended, or is not ours
-        return False
-
-
-def _end_marked(mark: str) -> None:
-    """End the processes that carry `mark`: nsys leaves an agent behind when it is cut short."""
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        if _carries(environ, mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(environ.parent.name), signal.SIGKILL)
-
-
-def _try_profile(nsys: str, out: Path) -> tuple[Path | None, str]:
-    """One attempt: the exported database, or ``None`` and what was said."""
-    mark = uuid.uuid4().hex
-    environment = {**os.environ, MARK: mark, "PYTHONPATH": str(ROOT), "TMPDIR": str(out)}
-    report, database = out / "report.nsys-rep", out / "report.sqlite"
-    profile = [
-        nsys,
-        "profile",
-        "--trace=nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        f"--output={out / 'report'}",
-    ]
-    export = [nsys, "export", "--type=sqlite", f"--output={database}", str(report)]
-    said = ""
-    try:
-        for command in ([*profile, sys.executable, str(PROGRAM), str(out / "runs")], export):
-            result = subprocess.run(
-                command,
-                env=environment,
-                cwd=out,
-                capture_output=True,
-                text=True,
-                timeout=ATTEMPT_S,
-                check=False,
-            )
-            said += f"{result.args}\nstatus {result.returncode}\n{result.stdout}\n{result.stderr}\n"
-    except subprocess.TimeoutExpired as expired:
-        said += f"{expired}\n{expired.stdout}\n{expired.stderr}\n"
-    finally:
-        _end_marked(mark)
-    return (database if database.is_file() else None), said
+HERE = Path(__file__).parent
+CLOCK_MARK = "slime.clock "
+#: Two clocks that are read one after the other by a busy machine.
+CLOSE_NS = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    nsys = shutil.which("nsys")
-    if nsys is None:
+def nsys():
+    found = shutil.which("nsys")
+    if found is None:
         pytest.skip("Nsight Systems is not installed: install the package nsight-systems")
-    said = []
-    for _ in range(TRIES):
-        found, words = _try_profile(nsys, tmp_path_factory.mktemp("nsys"))
-        if found is not None:
-            return found
-        said.append(words)
-    pytest.fail("\n".join(said))
+    return found
 
 
-def test_phases_are_nvtx_ranges_of_our_domain(database):
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        ranges = connection.execute(RANGES).fetchall()
-    step = [("train_step", PUSH_POP), ("forward_backward", PUSH_POP), ("optimizer", PUSH_POP)]
-    assert [(name, kind) for name, kind, _start, _end in ranges] == step * 3 + [("reward", START_END)] * 2
-    for outer, first, second in zip(*[iter(ranges[:9])] * 3, strict=True):
-        assert outer[2] <= first[2] <= first[3] <= second[2] <= second[3] <= outer[3]
-    one, other = ranges[9:]
-    assert other[2] < one[3], "the two tasks overlap"
+@pytest.fixture(scope="module")
+def database(nsys, tmp_path_factory):
+    return profile(nsys, [str(HERE / "nsys_program.py")], lambda: tmp_path_factory.mktemp("nsys"))
+
+
+def recorded(run: Run) -> list[RecordedPhase]:
+    phases = []
+    for process in run.processes:
+        clock = ClockMapping(process.clock_pairs)
+        phases += [
+            RecordedPhase(
+                process.process.pid,
+                phase.name,
+                phase.rollout if isinstance(phase.rollout, int) else None,
+                clock.unix_ns(phase.start_ns),
+            )
+            for phase in process.phases()
+        ]
+    return phases
+
+
+def found_phases(database: Path) -> list[NsysPhase]:
+    return [phase for phase in nsys_phases(database, "slime") if not phase.name.startswith(CLOCK_MARK)]
+
+
+def checked(database: Path) -> ClockCheck:
+    (folder,) = (database.parent / "runs").iterdir()
+    check = check_clock(nsys_phases(database), recorded(read_run([folder])))
+    print(format_clock_check(check))
+    return check
+
+
+def test_phases_are_ranges_of_our_domain_with_the_rollout_as_payload(database):
+    phases = found_phases(database)
+    step = ["train_step", "forward_backward", "optimizer"]
+    assert [phase.name for phase in phases] == step * 3 + ["reward"] * 2
+    assert {phase.rollout for phase in phases} == {3}
+    assert len({phase.pid for phase in phases}) == 1
+    for outer, first, second in zip(*[iter(phases[:9])] * 3, strict=True):
+        assert outer.start_unix_ns <= first.start_unix_ns <= first.end_unix_ns
+        assert first.end_unix_ns <= second.start_unix_ns <= second.end_unix_ns <= outer.end_unix_ns
+    one, other = phases[9:]
+    assert other.start_unix_ns < one.end_unix_ns, "the two tasks overlap"
+
+
+def test_the_report_is_on_our_clock(database):
+    check = checked(database)
+    assert check[:1] + check[3:6] == (11, 0, 0, 1)
+    assert abs(check.median_ns) < CLOSE_NS
+    assert abs(check.mark_offset_ns) < CLOSE_NS
+
+
+def test_nsys_stats_groups_by_phase(nsys, database, tmp_path):
+    said = subprocess.run(
+        [nsys, "stats", "--report", "nvtxsum", "--format", "csv", str(database)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    ).stdout
+    rows = [line.split(",") for line in said.splitlines() if "slime:" in line]
+    instances = {row[-1]: int(row[2]) for row in rows}
+    assert instances == {
+        "slime:train_step": 3,
+        "slime:forward_backward": 3,
+        "slime:optimizer": 3,
+        "slime:reward": 2,
+    }
+
+
+def test_the_report_itself_is_read_too(database):
+    report = database.with_suffix(".nsys-rep")
+    assert is_nsys_report(report)
+    assert list(nsys_phases(report)) == list(nsys_phases(database))
+
+
+@pytest.mark.full
+@pytest.mark.timeout(400)
+def test_every_phase_of_the_demos_processes_is_in_the_report(nsys, tmp_path_factory):
+    pytest.importorskip("torch")
+    database = profile(
+        nsys, [str(HERE / "nsys_demo.py")], lambda: tmp_path_factory.mktemp("demo"), limit_s=120
+    )
+    (folder,) = (database.parent / "runs").iterdir()
+    records = recorded(read_run([folder]))
+    assert len({phase.pid for phase in records}) == 3
+    assert Counter((p.pid, p.name, p.rollout) for p in found_phases(database)) == Counter(
+        phase[:3] for phase in records
+    )
+    check = checked(database)
+    assert (check.matched, check.unmatched_in_report, check.unmatched_in_records) == (len(records), 0, 0)
+    assert abs(check.median_ns) < CLOSE_NS
+    assert check.marks >= 3
+    assert abs(check.mark_offset_ns) < CLOSE_NS

@@ -1,0 +1,98 @@
+"""An ``.nsys-rep`` report, which only ``nsys`` itself can read: exported into a folder of our own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ._files import ReadError
+from .kineto import TraceRefusedError
+
+_MAGIC: Final = b"NVIDIA Tegra Profiler Report"
+_SUFFIX: Final = ".nsys-rep"
+#: Large reports take minutes.
+_EXPORT_S: Final = 1800.0
+_LONGEST_WORDS: Final = 500
+
+#: Folders of this process's exports, by the report as it was: path, size and time of its last change.
+_exported: Final[dict[tuple[str, int, int], Path]] = {}
+
+
+def is_nsys_report(path: Path) -> bool:
+    """Whether `path` is a report of Nsight Systems, by its first bytes, else by its name.
+
+    Raises `ReadError` when it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(len(_MAGIC))
+    except OSError as error:
+        raise ReadError(f"{path}: {error.strerror or error}") from error
+    return first == _MAGIC or path.suffix == _SUFFIX
+
+
+def export_report(path: Path) -> Path:
+    """The SQLite export of a report, made once per process and removed when the process ends.
+
+    Raises `TraceRefusedError` where ``nsys`` is not installed, fails, or takes longer than half an hour.
+    """
+    state = path.stat()
+    key = (str(path.resolve()), state.st_size, state.st_mtime_ns)
+    known = _exported.get(key)
+    if known is not None:
+        return known
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise TraceRefusedError(
+            f"{path}: only Nsight Systems can read its own report, and there is no nsys on the PATH; "
+            f"install it, or export the report where it is: nsys export --type sqlite {path.name}"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="slime-profiler-nsys-"))
+    atexit.register(_remove, folder, os.getpid())
+    exported = folder / f"{path.stem}.sqlite"
+    said = _run([nsys, "export", "--type=sqlite", f"--output={exported}", str(path.absolute())], folder)
+    if not exported.is_file():
+        _remove(folder, os.getpid())
+        raise TraceRefusedError(
+            f"{path}: nsys export made nothing of it: {' '.join(said.split())[-_LONGEST_WORDS:]}"
+        )
+    _exported[key] = exported
+    return exported
+
+
+def _run(command: list[str], folder: Path) -> str:
+    """What the command says. It and what it has started are ended when it takes too long."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=_EXPORT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return f"it had not ended after {_EXPORT_S:.0f} s"
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return said.decode("utf-8", "replace") + (
+        "" if process.returncode == 0 else f" status {process.returncode}"
+    )
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """A forked child has the exit handler, too, and not the folder."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
