@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from ._files import Damage, ReadError
+from ._files import Damage, ReadError, VanishedError
 from ._nsys_times import MOST_NS, as_ns
 from .kineto import TraceRefusedError
 
@@ -44,7 +44,7 @@ DAMAGED: Final = (sqlite3.Error, UnicodeDecodeError)
 
 def is_database(path: Path) -> bool:
     """Whether `path` is an SQLite database, by its first bytes. Raises `ReadError` when it cannot be read."""
-    return _first_bytes(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    return first_bytes(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
 class Database:
@@ -227,7 +227,7 @@ def _said(error: BaseException) -> str:
 
 def _is_whole(path: Path) -> bool:
     """Whether the file has as many bytes as its first page says."""
-    head = _first_bytes(path, _HEADER_BYTES)
+    head = first_bytes(path, _HEADER_BYTES)
     if len(head) < _HEADER_BYTES:
         return False
     page = int.from_bytes(head[_PAGE_SIZE_AT], "big")
@@ -235,9 +235,12 @@ def _is_whole(path: Path) -> bool:
     return path.stat().st_size >= page * int.from_bytes(head[_PAGE_COUNT_AT], "big")
 
 
-def _first_bytes(path: Path, count: int) -> bytes:
+def first_bytes(path: Path, count: int) -> bytes:
+    """The first `count` bytes of a file, fewer where it is shorter. Raises `ReadError`, `VanishedError`."""
     try:
         with path.open("rb") as stream:
             return stream.read(count)
+    except FileNotFoundError as error:
+        raise VanishedError(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise ReadError(f"{path}: {error.strerror or error}") from error

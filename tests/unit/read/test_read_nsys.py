@@ -240,7 +240,15 @@ def test_nvtx_ranges_marks_domains_categories_and_payloads(tmp_path: Path) -> No
     }
     read = read_export(write_export(tmp_path / "r.sqlite", tables))
     assert [(e.ph, e.name, e.pid, e.tid, e.start, e.dur, e.args) for e in read.cat("nvtx")] == [
-        ("X", "forward", 5, 5, 100, 100, {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"}),
+        (
+            "X",
+            "forward",
+            5,
+            5,
+            100,
+            100,
+            {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"},
+        ),
         ("X", "x", 6, 6, 100, 100, {"domain": "other", "category": 2, "payload": 0.5}),
         ("X", "y", 5, 5, 100, 100, {"payload": (1 << 63) - 1}),
         (
@@ -254,7 +262,7 @@ def test_nvtx_ranges_marks_domains_categories_and_payloads(tmp_path: Path) -> No
         ),
         ("X", "open", 5, "NVTX ranges", 150, 100, {"open": True}),
         ("i", "here", 5, 5, 160, None, {"domain": "slime"}),
-    ]  # fmt: skip
+    ]
     assert read.names()[5, 5] == "loader (5)"
     assert read.notes() == [("unread", "1 rows of NVTX_EVENTS of type 99 are not read")]
 

@@ -22,7 +22,6 @@ from slime_profiler_plugin.record import _nvtx, _recorder
 from slime_profiler_plugin.record._nvtx import MOST_NAMES, MOST_ROLLOUTS, NvtxRanges
 from slime_profiler_plugin.record._record_function import RecordFunction
 
-
 GROUPS = ("trainer", "sync", "engine", "rollout", "user")
 
 
