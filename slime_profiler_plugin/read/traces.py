@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ._damage import Damage
 from ._header import TraceHeader, read_head
-from ._owner import Owner, find_owner
 from ._nsys_database import is_database
+from ._owner import Owner, find_owner
 from ._recognise import recognise
 from .kineto import TraceEvent, read_event_pieces
 from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
@@ -54,5 +54,7 @@ def read_pieces(
     """
     if trace.format == "nsys":
         yield from nsys_pieces(trace.path, damage)
+        if advance is not None:  # a database is not read from front to end
+            advance(trace.path.stat().st_size)
     else:
         yield from read_event_pieces(trace.path, damage, advance)
