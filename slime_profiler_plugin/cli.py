@@ -110,6 +110,30 @@ def merge(
     sys.exit(report.exit_code(allow_partial=allow_partial))
 
 
+@main.command()
+@click.argument("paths", metavar="FILE|DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Exit 3 for warnings and infos too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def check(paths: tuple[Path, ...], strict: bool, as_json: bool) -> None:
+    """Check traces for what viewers lose, misdraw or refuse.
+
+    Any Chrome trace, of torch.profiler, SGLang, Ray or others, compressed or not; of a DIR, all traces below
+    it. The files are checked one by one, then together. docs/check.md explains every code.
+
+    Exit code: 0 no error was found (--strict: nothing at all); 1 nothing could be read; 2 usage;
+    3 something was found.
+    """
+    from slime_profiler_plugin.check import check_paths, format_report
+
+    report = check_paths(paths)
+    if as_json:
+        _print_json(report.to_builtins())
+    else:
+        for line in format_report(report):
+            print_line(line)
+    sys.exit(report.exit_code(strict=strict))
+
+
 @main.command("open")
 @click.argument("target", metavar="RUN_DIR|FILE", type=click.Path(path_type=Path, readable=False))
 @click.option(

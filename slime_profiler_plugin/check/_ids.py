@@ -124,10 +124,11 @@ def unpaired_async(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP308", "Async event without an id", "error", "fix")
 def async_without_id(survey: FileSurvey) -> Iterator[Found]:
     """Nothing says which begin and end belong together."""
-    table = survey.events.asyncs
-    yield from _some(
-        survey.events, table.index[table.problem == NO_ID], "async event", "has no id", "have no id"
-    )
+    events = survey.events
+    table = events.asyncs
+    lacking = table.index[table.problem == NO_ID]
+    lacking = lacking[np.isin(events.phase[lacking], [ord(letter) for letter in "bneSF"])]
+    yield from _some(events, lacking, "async event", "has no id", "have no id")
 
 
 class _Flows:
