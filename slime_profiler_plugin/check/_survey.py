@@ -32,6 +32,8 @@ _LATEST_NS: Final = 2**62
 LETTERS: Final = "BEXIiCbneSTFpstfPNODMVvRcr(){}="
 _NO_LETTER: Final = 0
 _OTHER_LETTER: Final = 255
+#: Whole microseconds of fewer digits need no closer look.
+_SHORT: Final = 16
 _ZIP: Final = b"PK\x03\x04"
 #: Names are kept as numbers; of a file with more different ones, the further are not known.
 _MOST_NAMES: Final = 200_000
@@ -129,7 +131,9 @@ class Events:
     def of_category(self, names: Iterable[str]) -> Array:
         """A mask of the events of these categories."""
         wanted = set(names)
-        return np.isin(self.category, [i for i, name in enumerate(self.categories) if name in wanted])
+        numbers = [i for i, name in enumerate(self.categories) if name in wanted]
+        mask: Array = np.isin(self.category, numbers)
+        return mask
 
     @cached_property
     def row(self) -> Array:
@@ -145,7 +149,8 @@ class Events:
         chosen = self.of_phase("X")
         chosen = chosen[(self.start[chosen] != NO_TIME) & (self.length[chosen] >= 0)]
         ends = self.start[chosen] + self.length[chosen]
-        return chosen[np.lexsort((-ends, self.start[chosen], self.row[chosen]))]
+        ordered: Array = chosen[np.lexsort((-ends, self.start[chosen], self.row[chosen]))]
+        return ordered
 
     @cached_property
     def timed(self) -> Array:
@@ -327,6 +332,8 @@ class _Collector:
         if raw is UNSET:
             return NO_TIME
         text = bytes(raw)
+        if text.isdigit() and len(text) < _SHORT:
+            return int(text) * 1000
         try:
             value = decimal_us_to_ns(text)
         except ValueError:

@@ -13,21 +13,27 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: A chunk is cut at the last of these; a text without any is cut nowhere until it is this long.
-_CUT: Final = b"},"
+#: A chunk is cut at the last of the first of these that it has (names of C++ have ``},`` too); a text
+#: without any is cut nowhere until it is this long.
+_CUTS: Final = (b"},\n", b'},{"', b'}, {"', b"},\r")
 _CHUNK: Final = 1 << 20
 _LARGEST: Final = 16 << 20
 _BETWEEN_EVENTS: Final = re.compile(rb"(?<=\}),(?=\s*\{)")
 _ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ENDS_IN_BACKSLASH: Final = re.compile(rb'(?<!\\)(?:\\\\)+"')
-_NOT_FINITE: Final = re.compile(rb"[:\[,]\s*([+-]?(?:NaN|Infinity|nan|inf|NAN|INF)\b)")
-_NOT_FINITE_HINTS: Final = (b"NaN", b"Infinity", b"nan", b"inf", b"NAN", b"INF")
+_NOT_FINITE: Final = (b"NaN", b"Infinity", b"nan", b"inf", b"NAN", b"INF")
+_BEFORE_VALUE: Final = frozenset(bytes([byte]) for byte in b":[, \t\r\n+-")
+_AFTER_VALUE: Final = frozenset([b"", *(bytes([byte]) for byte in b"]}, \t\r\n")])
 _LONG_NUMBER: Final = re.compile(rb"(?<![\d.eE+])\d{16,}(?![\d.eE])")
 _BASE_KEY: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*-?$')
 _EXACT: Final = 2**53
 _OVERFLOWS: Final = 2**63
 _QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _COLON, _COMMA, _SPACE = b'"{}]:, '
 _SHOWN: Final = 60
+#: Integers of fewer digits are exact; which bytes are looked at for those that are not.
+_DIGITS: Final = 16
+_STRIDE: Final = 4
+_POWERS: Final = 10 ** np.arange(_DIGITS - 1, -1, -1)
 
 Array = NDArray[Any]
 
@@ -73,7 +79,9 @@ class TextSurvey:
 
     def _take(self, *, last: bool) -> None:
         text = b"".join(self._pending)
-        cut = len(text) if last or len(text) > _LARGEST else text.rfind(_CUT) + 1
+        cut = len(text)
+        if not last and cut <= _LARGEST:
+            cut = next((at + 1 for mark in _CUTS if (at := text.rfind(mark)) >= 0), 0)
         chunk, rest = text[:cut], text[cut:]
         if chunk and not self._scan(chunk, self._byte, self._line, whole=True):
             self._scan_singly(chunk)
@@ -128,14 +136,12 @@ class TextSurvey:
         return True
 
     def _look_for_numbers(self, chunk: bytes, text: Array, inside: _Inside, byte: int, line: int) -> None:
-        if any(hint in chunk for hint in _NOT_FINITE_HINTS):
-            at = np.array([match.start(1) for match in _NOT_FINITE.finditer(chunk)], np.int64)
-            self._note_all(self.not_finite, chunk, inside.drop(at), byte, line)
-        if not _may_hold_long_number(text):
-            return
+        at = [place for word in _NOT_FINITE for place in _finds(chunk, word)]
+        if at:
+            self._note_all(self.not_finite, chunk, inside.drop(np.array(sorted(at), np.int64)), byte, line)
         large = [
             match.start()
-            for match in _LONG_NUMBER.finditer(chunk)
+            for match in _long_numbers(chunk, text)
             if _is_inexact(int(match[0])) and not _BASE_KEY.search(chunk[: match.start()][-_SHOWN:])
         ]
         if large:
@@ -188,10 +194,33 @@ def _is_inexact(value: int) -> bool:
     return value > _EXACT and (value >= _OVERFLOWS or int(float(value)) != value)
 
 
-def _may_hold_long_number(text: Array) -> bool:
-    """Whether 16 digits may stand in a row: then four bytes in a row, each fourth, are digits."""
-    digit = (text[::4] - ord("0")) < 10
-    return bool((digit[:-3] & digit[1:-2] & digit[2:-1] & digit[3:]).any())
+def _finds(chunk: bytes, word: bytes) -> Iterator[int]:
+    """Where `word` stands as a value, or looks like it."""
+    at = chunk.find(word)
+    while at >= 0:
+        if chunk[at - 1 : at] in _BEFORE_VALUE and chunk[at + len(word) : at + len(word) + 1] in _AFTER_VALUE:
+            yield at
+        at = chunk.find(word, at + 1)
+
+
+def _long_numbers(chunk: bytes, text: Array) -> Iterator[re.Match[bytes]]:
+    """Integers beyond 2⁵³. Such a row of 16 digits or more has, whatever comes before it, four bytes that
+    are digits, each the fourth after another."""
+    digit = text - ord("0") < 10
+    each = digit[::_STRIDE]
+    at = np.flatnonzero(each[:-3] & each[1:-2] & each[2:-1] & each[3:]) * _STRIDE
+    for _ in range(_STRIDE - 1):  # to the first digit of the row, or one of the next row is the first
+        at = at - ((at > 0) & digit[at - 1])
+    at = at[(at + _DIGITS <= len(text)) & ~((at > 0) & digit[at - 1])]
+    places = at[:, np.newaxis] + np.arange(_DIGITS)
+    whole = digit[places].all(axis=1)
+    at, places = at[whole], places[whole]
+    first = (text[places] - ord("0")).astype(np.int64) @ _POWERS
+    longer = digit[np.minimum(at + _DIGITS, len(text) - 1)] & (at + _DIGITS < len(text))
+    for start in at[longer | (first > _EXACT)].tolist():
+        match = _LONG_NUMBER.match(chunk, start)
+        if match:
+            yield match
 
 
 def _commas_before_an_end(text: Array) -> Array:
