@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ._collect import KERNELS, LAUNCHES
+from ._events import NO_TIME, Events, us
 from ._rules import Found, file_rule, some
-from ._survey import KERNELS, LAUNCHES, NO_TIME, Events, FileSurvey, us
+from ._survey import FileSurvey
 
 Array = NDArray[Any]
 

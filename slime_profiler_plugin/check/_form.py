@@ -68,13 +68,13 @@ def not_utf8(survey: FileSurvey) -> Iterator[Found]:
     yield from _of(survey.text.not_utf8, "byte", "is not UTF-8", "are not UTF-8")
 
 
-@file_rule("SP409", "String ends in a backslash", "error")
+@file_rule("SP409", "String ends in a backslash", "error", "fix")
 def ends_in_backslash(survey: FileSurvey) -> Iterator[Found]:
     """Valid, but Perfetto v52 takes the closing quotation mark for an escaped one."""
     yield from _of(survey.text.backslashes, "string", "ends in a backslash", "end in a backslash")
 
 
-@file_rule("SP410", "Key stands twice in one object", "warning", "fix")
+@file_rule("SP410", "Key stands twice in one object", "warning")
 def duplicate_key(survey: FileSurvey) -> Iterator[Found]:
     """Readers keep the first, the last, or refuse."""
     yield from _of(survey.text.duplicate_keys, "key", "stands twice", "stand twice")

@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ._events import FINE, FLOAT_ID, LARGE_ID, NO_ID, NO_TIME, STRING_ID, Events
 from ._rules import Found, file_rule, some
-from ._survey import FINE, FLOAT_ID, LARGE_ID, NO_ID, NO_TIME, STRING_ID, Events, FileSurvey
+from ._survey import FileSurvey
 
 Array = NDArray[Any]
 
@@ -151,22 +152,18 @@ def _some(events: Events, chosen: Array, noun: str, verb: str, plural_verb: str)
 def _inside_slices(events: Events, chosen: Array) -> Array:
     """For each of the `chosen` events, whether a slice of its track is open at its time.
 
-    One whose track has begin and end events is believed: which slice is open there is another question.
+    One that begins and never ends is open to the end.
     """
-    inside = np.isin(events.row[chosen], np.unique(events.row[events.of_phase("BE")]))
-    slices = events.slices
-    if not len(slices):
-        return inside
-    rows, starts = events.row[slices], events.start[slices]
-    ends = starts + events.length[slices]
+    inside = np.isin(events.row[chosen], events.row[events.begins.unclosed])
+    nesting = events.nesting
     wanted = events.row[chosen]
     for row in np.unique(wanted).tolist():
-        low, high = np.searchsorted(rows, [row, row + 1])
-        here = np.flatnonzero(wanted == row)
+        low, high = np.searchsorted(nesting.rows, [row, row + 1])
         if low == high:
             continue
-        latest = np.maximum.accumulate(ends[low:high])
+        here = np.flatnonzero(wanted == row)
+        latest = np.maximum.accumulate(nesting.ends[low:high])
         at = events.start[chosen[here]]
-        place = np.searchsorted(starts[low:high], at, side="right") - 1
+        place = np.searchsorted(nesting.starts[low:high], at, side="right") - 1
         inside[here] |= (place >= 0) & (latest[np.maximum(place, 0)] >= at)
     return inside

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ._events import NO_ID, plain, spell
 from ._rules import Found, set_rule, some
-from ._survey import NO_ID, FileSurvey, plain, spell
+from ._survey import FileSurvey
 
 #: Formats that one rank writes one file of.
 _OF_RANKS: Final = ("kineto", "sglang")

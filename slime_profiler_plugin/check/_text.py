@@ -25,7 +25,8 @@ _NOT_FINITE: Final = (b"NaN", b"Infinity", b"nan", b"inf", b"NAN", b"INF")
 _BEFORE_VALUE: Final = frozenset(bytes([byte]) for byte in b":[, \t\r\n+-")
 _AFTER_VALUE: Final = frozenset([b"", *(bytes([byte]) for byte in b"]}, \t\r\n")])
 _LONG_NUMBER: Final = re.compile(rb"(?<![\d.eE+])\d{16,}(?![\d.eE])")
-_BASE_KEY: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*-?$')
+#: Times in ns are read by those who know that they are.
+_NS_KEY: Final = re.compile(rb'"(?:baseTimeNanoseconds|\w*_ns)"\s*:\s*-?$')
 _EXACT: Final = 2**53
 _OVERFLOWS: Final = 2**63
 _QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _COLON, _COMMA, _SPACE = b'"{}]:, '
@@ -142,7 +143,7 @@ class TextSurvey:
         large = [
             match.start()
             for match in _long_numbers(chunk, text)
-            if _is_inexact(int(match[0])) and not _BASE_KEY.search(chunk[: match.start()][-_SHOWN:])
+            if _is_inexact(int(match[0])) and not _NS_KEY.search(chunk[: match.start()][-_SHOWN:])
         ]
         if large:
             self._note_all(self.large_integers, chunk, inside.drop(np.array(large, np.int64)), byte, line)

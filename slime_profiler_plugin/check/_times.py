@@ -7,8 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from slime_profiler_plugin.merge import MERGE_KEY
+
+from ._events import NO_TIME, us
+from ._keys import FIX_KEY
 from ._rules import Found, file_rule, some
-from ._survey import NO_TIME, FileSurvey, us
+from ._survey import FileSurvey
 
 #: A time of 0 is a failed record where the others are at least this far from 0: one hour.
 _FAR_NS: Final = 3600 * 10**9
@@ -32,7 +36,7 @@ def zero_time(survey: FileSurvey) -> Iterator[Found]:
     events = survey.events
     starts = events.start[events.timed]
     zero, others = events.timed[starts == 0], starts[starts > 0]
-    if len(zero) and len(others) and np.median(others) > _FAR_NS:
+    if len(zero) and len(others) and others.min() > _FAR_NS and not _begins_at_zero(survey):
         message = some(len(zero), "event", "is at time 0", "are at time 0")
         yield Found(
             len(zero), f"{message}, the others from {us(int(others.min()))} us on", events.describe(zero[0])
@@ -44,6 +48,8 @@ def negative_time(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto drops the event."""
     events = survey.events
     chosen = events.timed[events.start[events.timed] < 0]
+    if survey.trace is not None and survey.trace.format == "nsys":
+        return  # which counts from when its session began, and knows what was going on then
     if len(chosen):
         message = some(len(chosen), "event", "has a negative time", "have negative times")
         yield Found(len(chosen), message, events.describe(int(chosen[0])))
@@ -100,6 +106,11 @@ def string_time(survey: FileSurvey) -> Iterator[Found]:
             if count == 1
             else f"{count} times or durations are strings",
         )
+
+
+def _begins_at_zero(survey: FileSurvey) -> bool:
+    """Whether our own merge wrote the file: its times count from its first event."""
+    return survey.trace is not None and not {MERGE_KEY, FIX_KEY}.isdisjoint(survey.trace.header.metadata)
 
 
 def _at(survey: FileSurvey, event: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any, Final
@@ -10,8 +11,9 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from ._events import NO_TIME, Events, count_by, plain, spell, us
 from ._rules import Found, file_rule, some
-from ._survey import NO_TIME, Events, FileSurvey, count_by, plain, spell
+from ._survey import FileSurvey
 
 _LARGEST_PID: Final = 2**32
 
@@ -22,34 +24,34 @@ def crossing_slices(survey: FileSurvey) -> Iterator[Found]:
 
     A slice that was found crossing is left out, as the viewer does: A 0..4, B 2..6, C 5..8 is one crossing.
     """
-    events = survey.events
+    events, nesting = survey.events, survey.events.nesting
     count, first = 0, None
-    for order in _by_row(events):
-        starts = events.start[order]
-        ends = (starts + events.length[order]).tolist()
+    for low, high in _groups(nesting.rows):
+        starts, ends = nesting.starts[low:high].tolist(), nesting.ends[low:high].tolist()
         stack: list[tuple[int, int]] = []
-        for place, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
+        for place, (start, end) in enumerate(zip(starts, ends, strict=True), low):
             while stack and stack[-1][0] <= start:
                 stack.pop()
             if stack and end > stack[-1][0]:
                 count += 1
                 if first is None or start < first[0]:
-                    first = (start, int(order[stack[-1][1]]), int(order[place]))
+                    first = (start, stack[-1][1], place)
             else:
                 stack.append((end, place))
     if first is not None:
         _, outer, crossing = first
+        where = events.place_of(int(nesting.events[crossing]))
         yield Found(
             count,
             some(count, "slice", "crosses another", "cross others") + " on a track",
-            f"{events.span(outer)} and {events.span(crossing)} on {events.place_of(crossing)}",
+            f"{_span(events, outer)} and {_span(events, crossing)} on {where}",
         )
 
 
 @file_rule("SP102", "Begin event without an end", "warning", "fix")
 def begin_without_end(survey: FileSurvey) -> Iterator[Found]:
     """A B that no E closes."""
-    unclosed = _unpaired(survey.events)[0]
+    unclosed = survey.events.begins.unclosed
     if unclosed:
         yield Found(
             len(unclosed),
@@ -61,7 +63,7 @@ def begin_without_end(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP103", "End event without a begin", "error", "fix")
 def end_without_begin(survey: FileSurvey) -> Iterator[Found]:
     """An E that finds no open B on its track."""
-    lonely = _unpaired(survey.events)[1]
+    lonely = survey.events.begins.stray
     if lonely:
         yield Found(
             len(lonely),
@@ -171,31 +173,16 @@ def idle_metadata(survey: FileSurvey) -> Iterator[Found]:
         )
 
 
-def _by_row(events: Events) -> Iterator[NDArray[Any]]:
-    """Complete slices of each track by start, the longer first."""
-    slices = events.slices
-    if len(slices):
-        rows = events.row[slices]
-        yield from np.split(slices, np.flatnonzero(np.diff(rows)) + 1)
+def _groups(rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """The stretches of equal numbers."""
+    bounds = np.flatnonzero(np.diff(rows, prepend=-1, append=-1)).tolist()
+    yield from itertools.pairwise(bounds)
 
 
-def _unpaired(events: Events) -> tuple[list[int], list[int]]:
-    """Begin events that are never closed, and end events that close nothing, each by time."""
-    chosen = events.of_phase("BE")
-    chosen = chosen[events.start[chosen] != NO_TIME]
-    order = chosen[np.lexsort((chosen, events.start[chosen]))]
-    begins = (events.phase[order] == ord("B")).tolist()
-    waiting: dict[int, list[int]] = defaultdict(list)
-    lonely = []
-    for event, row, begin in zip(order.tolist(), events.row[order].tolist(), begins, strict=True):
-        if begin:
-            waiting[row].append(event)
-        elif waiting[row]:
-            waiting[row].pop()
-        else:
-            lonely.append(event)
-    unclosed = [event for stack in waiting.values() for event in stack]
-    return sorted(unclosed, key=lambda event: int(events.start[event])), lonely
+def _span(events: Events, place: int) -> str:
+    nesting = events.nesting
+    start, end = int(nesting.starts[place]), int(nesting.ends[place])
+    return f"{events.name_of(int(nesting.events[place]))} {us(start)}..{us(end)} us"
 
 
 def _some_events(
