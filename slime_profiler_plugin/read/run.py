@@ -11,7 +11,7 @@ from slime_profiler_plugin import schema
 from slime_profiler_plugin.phases import role_order
 from slime_profiler_plugin.schema import INITIAL
 
-from ._files import Damage, ReadError
+from ._damage import Damage, ReadError
 from ._process import ProcessRecords
 from .kineto import TraceHeader
 from .traces import Owner, TraceFile
