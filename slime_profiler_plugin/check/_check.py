@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 import msgspec
 
+from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.read import ReadError, TraceFile, discover
+
 from . import _devices, _form, _ids, _sets, _times, _tracks  # noqa: F401 - they register their rules
 from ._rules import RULES, Finding, Severity
-from ._survey import FileSurvey, survey_file
-
-_ENDINGS: Final = (".json", ".json.gz", ".json.zip", ".sqlite", ".nsys-rep")
+from ._survey import FileSurvey, survey_file, survey_trace, without_path
 
 
 class CheckReport(msgspec.Struct):
@@ -44,14 +45,13 @@ def check_paths(paths: Iterable[Path], tell: Callable[[Path], None] = lambda _: 
     Never raises for what is in a file: that is a finding. One file is in memory at a time, as 32 bytes per
     event; of each stays only what is compared between files.
     """
-    report = CheckReport([], {}, [])
+    found = find_traces(paths)
+    report = CheckReport([], found.skipped, [])
     kept: list[FileSurvey] = []
-    for path, named in _find(paths):
+    for source in found.sources:
+        path = source.path if isinstance(source, TraceFile) else source
         tell(path)
-        survey = survey_file(path)
-        if survey.refused is not None and not named:
-            report.skipped[str(path)] = survey.refused
-            continue
+        survey = _survey(source)
         report.findings += _findings(survey)
         if survey.trace is not None:
             report.files.append(str(path))
@@ -73,19 +73,46 @@ def _in_order() -> list[Any]:
     return [RULES[code] for code in sorted(RULES)]
 
 
-def _find(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """(file, whether it was named), each once."""
+class Found(NamedTuple):
+    """`sources`: traces of folders, and files that were named, whatever they are; `skipped`: files of
+    folders that are none, and why."""
+
+    sources: list[TraceFile | Path]
+    skipped: dict[str, str]
+
+
+def find_traces(paths: Iterable[Path]) -> Found:
+    """Every trace in `paths`, each once; of a run of ours, the windows of torch.profiler."""
+    found = Found([], {})
     seen: set[Path] = set()
     for path in paths:
-        inside = (
-            sorted(each for each in path.rglob("*") if each.name.endswith(_ENDINGS))
-            if path.is_dir()
-            else None
-        )
-        for each in [path] if inside is None else inside:
-            if each not in seen and not (inside is not None and each.is_dir()):
+        for source in _in_folder(path, found.skipped) if path.is_dir() else [path]:
+            each = source.path if isinstance(source, TraceFile) else source
+            if each not in seen:
                 seen.add(each)
-                yield each, inside is None
+                found.sources.append(source)
+    return found
+
+
+def _in_folder(folder: Path, skipped: dict[str, str]) -> Iterator[TraceFile | Path]:
+    told = discover([folder])
+    yield from told.traces
+    for damage in told.damage:
+        yield Path(damage.file)
+    skipped.update((str(path), reason) for path, reason in told.skipped)
+    for run in told.runs:
+        windows = RunPaths.at(run).traces
+        if windows.is_dir():
+            yield from _in_folder(windows, skipped)
+
+
+def _survey(source: TraceFile | Path) -> FileSurvey:
+    if isinstance(source, Path):
+        return survey_file(source)
+    try:
+        return survey_trace(source)
+    except ReadError as error:
+        return FileSurvey(source.path, unreadable=without_path(error, source.path))
 
 
 def _only_what_is_compared(survey: FileSurvey) -> FileSurvey:

@@ -14,7 +14,7 @@ from ._rules import Found, set_rule, some
 from ._survey import FileSurvey
 
 #: Formats that one rank writes one file of.
-_OF_RANKS: Final = ("kineto", "sglang")
+_OF_RANKS: Final = ("kineto", "sglang", "ours")
 _MOST_SHOWN: Final = 10
 
 
@@ -47,7 +47,8 @@ def duplicate_rank(surveys: list[FileSurvey]) -> Iterator[Found]:
     for survey in _of_ranks(surveys):
         if _rank(survey) is not None and survey.trace is not None:
             owner = survey.trace.owner
-            ranks[owner.role, _rank(survey), owner.detail].append(survey)
+            parallel = tuple(sorted(owner.ranks.items()))
+            ranks[owner.role, owner.rank, parallel, owner.profile_id, owner.stage].append(survey)
     for members in ranks.values():
         if len(members) > 1:
             yield _about(members, f"{len(members)} files are of rank {_rank(members[0])}")

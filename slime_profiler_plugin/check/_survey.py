@@ -12,11 +12,13 @@ import numpy as np
 
 from slime_profiler_plugin.read import (
     Damage,
+    Owner,
     ReadError,
     TraceFile,
     TraceRefusedError,
     open_trace,
     read_blocks,
+    read_header,
     read_pieces,
 )
 
@@ -24,6 +26,8 @@ from ._collect import Collector
 from ._events import Events
 from ._text import TextSurvey
 
+#: Format of what was made of other traces; no merge takes it.
+MERGED: Final = "merged"
 _ZIP: Final = b"PK\x03\x04"
 #: 2001: Unix times are later, and times since a start of a machine or program are less.
 _LONG_AGO_NS: Final = 10**18
@@ -60,21 +64,27 @@ class FileSurvey:
 
 
 def survey_file(path: Path) -> FileSurvey:
-    """Read a file once for its text and once for its events."""
-    survey = FileSurvey(path)
+    """What is in the file at `path`, whatever it is; a merged trace is looked at as any other."""
     try:
-        survey.trace = open_trace(path)
-        collected = Collector(survey.events)
-        for piece in read_pieces(survey.trace, survey.damage):
-            survey.total += len(piece)
-            collected.add(piece)
-        collected.finish()
-        if survey.trace.format != "nsys":
-            _read_text(survey)
+        return survey_trace(open_trace(path))
     except TraceRefusedError as error:
-        survey.refused = _without_path(error, path)
+        if error.is_merged:
+            return survey_trace(TraceFile(path, MERGED, read_header(path), Owner()))
+        return FileSurvey(path, refused=without_path(error, path))
     except ReadError as error:
-        survey.unreadable = _without_path(error, path)
+        return FileSurvey(path, unreadable=without_path(error, path))
+
+
+def survey_trace(trace: TraceFile) -> FileSurvey:
+    """Read a trace once for its events and once for its text. Raises `ReadError`."""
+    survey = FileSurvey(trace.path, trace)
+    collected = Collector(survey.events)
+    for piece in read_pieces(trace, survey.damage):
+        survey.total += len(piece)
+        collected.add(piece)
+    collected.finish()
+    if trace.format != "nsys":
+        _read_text(survey)
     return survey
 
 
@@ -85,5 +95,6 @@ def _read_text(survey: FileSurvey) -> None:
         survey.text.add(chain((first,), blocks))
 
 
-def _without_path(error: Exception, path: Path) -> str:
+def without_path(error: Exception, path: Path) -> str:
+    """What an error of `path` says, less its name."""
     return str(error).removeprefix(f"{path}: ")
