@@ -32,6 +32,7 @@ def before_launch(survey: FileSurvey) -> Iterator[Found]:
     launched = events.start[links.launches[first]][place]
     starts = events.start[links.kernels]
     early = (values[place] == links.kernel_values) & (starts < launched)
+    early &= ~np.isin(links.kernels, survey.failed)
     if early.any():
         ahead = np.where(early, launched - starts, 0)
         worst = int(np.argmax(ahead))

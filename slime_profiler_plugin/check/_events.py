@@ -24,6 +24,8 @@ FINE, STRING_ID, FLOAT_ID, LARGE_ID, NO_ID = range(5)
 #: The columns that have a row for each event.
 COLUMNS: Final = ("phase", "track", "start", "length", "name", "category")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")
+#: Longer names are cut in examples.
+_LONGEST: Final = 60
 _NAMELESS: Final = "(name not kept)"
 
 Array = NDArray[Any]
@@ -178,7 +180,8 @@ class Events:
             value = msgspec.json.decode(self.texts[number] or b'""')
         except (msgspec.DecodeError, UnicodeDecodeError):
             value = self.texts[number].decode("utf-8", "replace")
-        return f'"{value}"'
+        text = str(value)
+        return f'"{text}"' if len(text) <= _LONGEST else f'"{text[: _LONGEST - 1]}…"'
 
     def place_of(self, event: int) -> str:
         """The track of an event."""

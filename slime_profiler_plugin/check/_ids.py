@@ -97,6 +97,7 @@ def end_before_start(survey: FileSurvey) -> Iterator[Found]:
     ends = np.flatnonzero(~flows.is_start)
     place = np.minimum(np.searchsorted(unique, flows.key[ends]), len(unique) - 1)
     early = ends[(unique[place] == flows.key[ends]) & (times[ends] < earliest[place])]
+    early = early[~np.isin(flows.index[early], survey.failed)]
     yield from _some(events, flows.index[early], "flow end", "is before its start", "are before their start")
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from slime_profiler_plugin.merge import MERGE_KEY
 from slime_profiler_plugin.read import (
     Damage,
     Owner,
@@ -23,12 +24,15 @@ from slime_profiler_plugin.read import (
 )
 
 from ._collect import Collector
-from ._events import Events
+from ._events import Array, Events
+from ._keys import FIX_KEY
 from ._text import TextSurvey
 
 #: Format of what was made of other traces; no merge takes it.
 MERGED: Final = "merged"
 _ZIP: Final = b"PK\x03\x04"
+#: A time of 0 is a failed record where the others are at least this far from 0: one hour.
+_FAR_NS: Final = 3600 * 10**9
 #: 2001: Unix times are later, and times since a start of a machine or program are less.
 _LONG_AGO_NS: Final = 10**18
 
@@ -50,6 +54,22 @@ class FileSurvey:
     def base_ns(self) -> int | None:
         """The Unix time that the times are relative to, where the file says it."""
         return None if self.trace is None else self.trace.header.base_ns
+
+    @cached_property
+    def failed(self) -> Array:
+        """Events at time 0 where all others are far from it: records that failed."""
+        events = self.events
+        starts = events.start[events.timed]
+        zero: Array = events.timed[starts == 0]
+        others = starts[starts > 0]
+        is_far = len(others) and others.min() > _FAR_NS and not self.is_ours
+        return zero if is_far else np.empty(0, np.int64)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our own merge wrote the file: its times count from its first event."""
+        keys = set() if self.trace is None else set(self.trace.header.metadata)
+        return bool(keys & {MERGE_KEY, FIX_KEY})
 
     @cached_property
     def clock(self) -> str:

@@ -7,15 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from slime_profiler_plugin.merge import MERGE_KEY
-
 from ._events import NO_TIME, us
-from ._keys import FIX_KEY
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
-#: A time of 0 is a failed record where the others are at least this far from 0: one hour.
-_FAR_NS: Final = 3600 * 10**9
 #: From here on a double keeps microseconds to a quarter: 2005.
 _COARSE_NS: Final = 2**50 * 1000
 
@@ -33,14 +28,12 @@ def no_time(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP202", "Time is 0 where the others are far from it", "error", "fix")
 def zero_time(survey: FileSurvey) -> Iterator[Found]:
     """A record that failed: a viewer begins its time axis there, hours or 50 years early."""
-    events = survey.events
-    starts = events.start[events.timed]
-    zero, others = events.timed[starts == 0], starts[starts > 0]
-    if len(zero) and len(others) and others.min() > _FAR_NS and not _begins_at_zero(survey):
+    events, zero = survey.events, survey.failed
+    if len(zero):
+        starts = events.start[events.timed]
+        first = us(int(starts[starts > 0].min()))
         message = some(len(zero), "event", "is at time 0", "are at time 0")
-        yield Found(
-            len(zero), f"{message}, the others from {us(int(others.min()))} us on", events.describe(zero[0])
-        )
+        yield Found(len(zero), f"{message}, the others from {first} us on", events.describe(int(zero[0])))
 
 
 @file_rule("SP203", "Time is negative", "error", "fix")
@@ -106,11 +99,6 @@ def string_time(survey: FileSurvey) -> Iterator[Found]:
             if count == 1
             else f"{count} times or durations are strings",
         )
-
-
-def _begins_at_zero(survey: FileSurvey) -> bool:
-    """Whether our own merge wrote the file: its times count from its first event."""
-    return survey.trace is not None and not {MERGE_KEY, FIX_KEY}.isdisjoint(survey.trace.header.metadata)
 
 
 def _at(survey: FileSurvey, event: int) -> str:

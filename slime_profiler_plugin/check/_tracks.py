@@ -139,7 +139,8 @@ def missing_ids(survey: FileSurvey) -> Iterator[Found]:
     )
     no_pid = np.array([pid is UNSET or pid is None for pid, _ in events.tracks] or [False])
     needs_thread = ~np.isin(events.phase, [ord(letter) for letter in "CbneSTFpNODRcVv"])
-    chosen = np.flatnonzero(np.where(needs_thread, lacking[events.track], no_pid[events.track]))
+    without = np.where(needs_thread, lacking[events.track], no_pid[events.track])
+    chosen = np.flatnonzero(without & (events.phase != 0))
     yield from _some_events(events, chosen, "event", "has no pid or tid", "have no pid or tid")
 
 
