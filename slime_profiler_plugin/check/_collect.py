@@ -16,11 +16,10 @@ from slime_profiler_plugin.read import TraceEvent
 from ._events import (
     COLUMNS,
     FINE,
-    FLOAT_ID,
     LARGE_ID,
     NO_ID,
+    NO_INTEGER,
     NO_TIME,
-    STRING_ID,
     Array,
     Events,
     Ids,
@@ -196,7 +195,7 @@ class _IdColumns:
                 value = value.get("local", value.get("global", UNSET))
         key, problem = _id_key(value)
         if "id2" in more and problem != NO_ID:
-            problem = STRING_ID
+            problem = NO_INTEGER
         if owner is not None:
             key = hash((key, owner))
         mixed = (key * 0x9E3779B97F4A7C15 + category) % _HASH_RANGE
@@ -227,8 +226,8 @@ def _id_key(value: object) -> tuple[int, int]:
         return value, FINE if 0 <= value <= _LARGEST_ID else LARGE_ID
     if isinstance(value, str):
         number = as_number(value)
-        return hash(value) if number is None else number, STRING_ID
-    return hash(str(value)), FLOAT_ID
+        return hash(value) if number is None else number, NO_INTEGER
+    return hash(str(value)), NO_INTEGER
 
 
 def _raw(value: Any) -> bytes:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 #: In place of a time or duration that is not there, or is no number.
 NO_TIME: Final = -(2**63)
 #: What is wrong with an id; 0: nothing.
-FINE, STRING_ID, FLOAT_ID, LARGE_ID, NO_ID = range(5)
+FINE, NO_INTEGER, LARGE_ID, NO_ID = range(4)
 #: The columns that have a row for each event.
 COLUMNS: Final = ("phase", "track", "start", "length", "name", "category")
 _NUMBER: Final = re.compile(r"-?\d{1,18}")

@@ -8,15 +8,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._events import FINE, FLOAT_ID, LARGE_ID, NO_ID, NO_TIME, STRING_ID, Events
+from ._events import FINE, LARGE_ID, NO_ID, NO_INTEGER, NO_TIME, Events
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
 Array = NDArray[Any]
 
 _PROBLEMS: Final = {
-    STRING_ID: "a string",
-    FLOAT_ID: "a fraction",
+    NO_INTEGER: "no integer",
     LARGE_ID: "not within 0 and 2^63",
     NO_ID: "missing",
 }
