@@ -14,7 +14,7 @@ from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
 from ._naming import name_traces, trace_order
 from ._notes import Note
-from ._options import MergeOptions
+from ._options import MERGE_KEY, MergeOptions
 from ._report import (
     InputReport,
     MergeReport,
@@ -224,6 +224,8 @@ def _assemble(
     ]
     base = origin if any(source.survey.is_wall for source in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
+    if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
+        head.update(sources[0].trace.header.metadata)
     if base is not None:
         head["baseTimeNanoseconds"] = base
     head[options.mark] = {
