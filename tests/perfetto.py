@@ -46,7 +46,7 @@ class Perfetto:
     def query_each(
         self, traces: Sequence[Path], *statements: str
     ) -> list[tuple[list[dict[str, Any]], ...] | TraceProcessorError]:
-        """What `query` gives or raises, for each of `traces`; one program for all, as starting it takes long."""
+        """What `query` gives or raises for each trace, from one program: starting it takes its time."""
         result = subprocess.run(
             [self._node, str(_PROGRAM), str(self._dist), *map(str, traces)],
             input=json.dumps([*statements, _IMPORT_ERRORS]),

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections import Counter
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,8 +55,8 @@ def exact_slices(reference: Reference) -> Counter[tuple[str, int, int]]:
 
 
 def to_ns(value: object) -> int | None:
-    """Decimal microseconds as whole ns, half to even; ``None`` for what is no number."""
+    """Decimal microseconds as whole ns, half away from 0; ``None`` for what is no number."""
     try:
-        return round(Decimal(str(value)) * 1000)
+        return int((Decimal(str(value)) * 1000).to_integral_value(ROUND_HALF_UP))
     except (ArithmeticError, ValueError):
         return None

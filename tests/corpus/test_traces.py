@@ -1,4 +1,4 @@
-"""Files that real programs wrote: each merges into what Perfetto takes without loss, exact to the nanosecond."""
+"""Files that real programs wrote: each merges into what Perfetto takes without loss, exact to 1 ns."""
 
 from __future__ import annotations
 
