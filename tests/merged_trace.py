@@ -9,6 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 _LARGEST_PID = 2**32 - 1
 _LARGEST_ID = 2**63 - 1
 _NS_PER_US = 1000
@@ -19,14 +21,20 @@ FLOWS = frozenset("stf")
 
 
 def read_merged(path: Path) -> dict[str, Any]:
-    """The whole file. Raises `ValueError` where a strict parser would: NaN, bad UTF-8, control characters."""
+    """The whole file; see `parse_strictly`."""
     data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("a lone surrogate")
-    merged = json.loads(text, parse_float=Decimal, parse_constant=_refuse)
-    assert isinstance(merged, dict)
-    return merged
+    return parse_strictly(gzip.decompress(data) if path.suffix == ".gz" else data)
+
+
+def parse_strictly(data: bytes) -> dict[str, Any]:
+    """A trace's text. Raises `ValueError` where any strict parser would.
+
+    That is NaN, bad UTF-8, control characters; and lone surrogates, which Python's parser takes.
+    """
+    msgspec.json.decode(data)
+    trace = json.loads(data.decode("utf-8"), parse_float=Decimal, parse_constant=_refuse)
+    assert isinstance(trace, dict)
+    return trace
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
