@@ -1,28 +1,35 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
 from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
+from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
-from ._report import DamageReport, MergeReport, OutputReport, ProcessReport, RanksReport
+from ._options import MERGE_KEY, MergeOptions
+from ._report import DamageReport, InputReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
 from ._selection import rollout_order
 from ._tracks import name_processes, presentation_order
 from ._words import bound_items, format_ending, format_missing, format_of, format_range
+from ._workers import WorkerError
 
 __all__ = [
     "ENDED_EARLY",
     "ENDINGS",
+    "MERGE_KEY",
     "ConservationError",
     "DamageReport",
+    "InputReport",
     "Ledger",
     "MergeError",
+    "MergeOptions",
     "MergeReport",
     "MergeUsageError",
     "OutputReport",
     "ProcessReport",
     "RanksReport",
     "RolloutChoice",
+    "WorkerError",
     "bound_items",
     "find_endings",
     "find_replacements",
@@ -31,7 +38,9 @@ __all__ = [
     "format_of",
     "format_range",
     "format_report",
+    "merge_discovered",
     "merge_run",
+    "merge_traces",
     "name_processes",
     "parse_choice",
     "presentation_order",

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ._columns import FLOW_END, FLOW_START, Ints, Kinds
 
 #: Perfetto reads ids as signed 64-bit integers.
 LARGEST_ID: Final = 2**63 - 1
+_LETTERS: Final = {FLOW_START: "s", FLOW_END: "f"}
 
 
 class IdSource:
@@ -22,6 +27,71 @@ class IdSource:
         number = next(self._numbers)
         assert number <= LARGEST_ID
         return number
+
+    def reserve(self, number: int) -> int:
+        """The next `number` of them; gives the one before the first."""
+        first = next(self._numbers)
+        self._numbers = count(first + number)
+        assert first + number <= LARGEST_ID
+        return first - 1
+
+
+class Flows(NamedTuple):
+    """The flow events of a trace.
+
+    `ids` run from 1 to `highest`. `partners`: the place of the other end among the flow events where an id
+    has one start and one end, else -1.
+    """
+
+    ids: Ints
+    highest: int
+    partners: Ints
+
+
+def number_flows(keys: Ints, times: Ints, kinds: Kinds) -> Flows:
+    """Ids for the flow events of one input.
+
+    A key with one start and one end is a flow, whichever of them is earlier: a kernel may have begun before
+    its launch by the clocks. All other keys are taken apart by `pair_flows`.
+    """
+    number = len(keys)
+    ids, partners = np.zeros(number, np.int64), np.full(number, -1, np.int64)
+    if not number:
+        return Flows(ids, 0, partners)
+    order = np.lexsort((kinds, keys))
+    grouped = keys[order]
+    firsts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1])))
+    sizes = np.diff(np.append(firsts, number))
+    pairs = firsts[sizes == 2]
+    is_pair = (kinds[order[pairs]] == FLOW_START) & (kinds[order[pairs + 1]] == FLOW_END)
+    pairs = pairs[is_pair]
+    starts, ends = order[pairs], order[pairs + 1]
+    ids[starts] = ids[ends] = np.arange(1, len(pairs) + 1)
+    partners[starts], partners[ends] = ends, starts
+    others = np.flatnonzero(ids == 0)
+    if not len(others):
+        return Flows(ids, len(pairs), partners)
+    source = IdSource()
+    source.reserve(len(pairs))
+    listed = zip(
+        times[others].tolist(),
+        (_LETTERS.get(kind, "t") for kind in kinds[others].tolist()),
+        keys[others].tolist(),
+        strict=True,
+    )
+    ids[others] = pair_flows(listed, source)
+    _join_partners(others, ids, kinds, partners)
+    return Flows(ids, int(ids.max()), partners)
+
+
+def _join_partners(places: Ints, ids: Ints, kinds: Kinds, partners: Ints) -> None:
+    """Where `pair_flows` left one start and one end with an id, they are partners."""
+    by_id: dict[int, list[int]] = {}
+    for place in places.tolist():
+        by_id.setdefault(int(ids[place]), []).append(place)
+    for both in by_id.values():
+        if len(both) == 2 and {int(kinds[place]) for place in both} == {FLOW_START, FLOW_END}:
+            partners[both[0]], partners[both[1]] = both[1], both[0]
 
 
 def pair_flows(events: Iterable[tuple[int, str, Hashable]], ids: IdSource) -> list[int]:

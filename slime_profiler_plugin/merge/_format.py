@@ -16,17 +16,31 @@ from ._words import bound_items, format_ending, format_missing, format_of, forma
 _LISTED: Final = 20
 _IGNORED_LISTED: Final = 5
 _NS_PER_S: Final = 1e9
+#: Uncompressed bytes that a browser may not take.
+_LARGE: Final = 400_000_000
+#: Arrows that are written and that no viewer shows.
+_UNSEEN: Final = frozenset(
+    {
+        "arrows that end before they begin",
+        "arrows that lie on no slice at one end",
+        "ends of arrows without the other end",
+    }
+)
 
 
 def format_report(report: MergeReport) -> Iterator[str]:
     """What a person wants to know, most important last."""
     several = len(report.attempts) > 1
-    yield f"run {report.run_id}, attempt{'s' * several} {', '.join(map(str, report.attempts))}"
+    if report.run_id is not None:
+        yield f"run {report.run_id}, attempt{'s' * several} {', '.join(map(str, report.attempts))}"
+    yield from _format_inputs(report)
     yield from _format_ranks(report)
     for process in report.processes:
         yield from _format_process(process, report.processes[0].clock_domain)
     if report.ignored:
         yield f"  no source: {', '.join(bound_items(report.ignored, _IGNORED_LISTED))}"
+    if report.left_out:
+        yield f"  not asked for: {', '.join(bound_items(report.left_out, _IGNORED_LISTED))}"
     for damage in report.damage[:_LISTED]:
         where = f"{damage.file}:{damage.line}" if damage.line is not None else damage.file
         yield f"  {damage.kind}: {where}: {damage.reason}"
@@ -38,9 +52,17 @@ def format_report(report: MergeReport) -> Iterator[str]:
         yield from _format_outputs(report.outputs, several)
 
 
+def _format_inputs(report: MergeReport) -> Iterator[str]:
+    """The traces that belong to no run."""
+    for each in report.inputs[:_LISTED]:
+        yield f"  {each.name}: {Path(each.file).name} ({each.format}, {each.clock})"
+    if len(report.inputs) > _LISTED:
+        yield f"  and {len(report.inputs) - _LISTED} more traces (--json lists them)"
+
+
 def _format_ranks(report: MergeReport) -> Iterator[str]:
     """Who is there in one line for each attempt, who is not in one for each role."""
-    for attempt in report.attempts:
+    for attempt in report.attempts or [0]:
         own = [ranks for ranks in report.ranks if ranks.attempt == attempt]
         told = f"attempt {attempt}: " if len(report.attempts) > 1 else ""
         whole = [f"{r.role} {format_of(r.seen, r.world_size)}" for r in own if not r.missing]
@@ -69,12 +91,15 @@ def _format_outputs(outputs: list[OutputReport], several_attempts: bool) -> Iter
         yield from _format_output(output, several_attempts)
         total.add(output.total)
         arrows.update(output.arrows_drawn)
-    for pair, count in arrows.items():
+        arrows["events of traces"] += output.counts.get("arrows", 0)
+    for pair, count in (+arrows).items():
         yield f"  {_count(count, 'arrow')} from {pair}"
     whole = "all files: " if len(outputs) > 1 else ""
     yield (
         f"  {whole}{total.read} read = {total.written} written + {total.other_rollouts} of other rollouts "
-        f"+ {total.described} descriptions + {sum(total.dropped.values())} dropped"
+        f"+ {total.described} descriptions"
+        + (f" + {total.joined} joined to what they end" if total.joined else "")
+        + f" + {sum(total.dropped.values())} dropped"
     )
 
 
@@ -84,16 +109,39 @@ def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str
         for attempt, ns in output.lasted_ns.items()
     )
     dropped = output.total.dropped
+    told = (
+        f"{_name_rollouts(output.rollouts)}{f' lasted {lasted}' if lasted else ''}; "
+        if output.rollouts
+        else ""
+    )
+    drawn = output.arrows + output.counts.get("arrows", 0)
     yield (
-        f"  {Path(output.path).name}: {_name_rollouts(output.rollouts)}"
-        + (f" lasted {lasted}; " if lasted else "; ")
-        + f"{_count(output.events, 'event')}, {_count(output.arrows, 'arrow')}, "
+        f"  {Path(output.path).name}: {told}"
+        f"{_count(output.events, 'event')}, {_count(drawn, 'arrow')}, "
         + (f"{sum(dropped.values())} dropped" if dropped else "nothing dropped")
     )
     for reason, count in dropped.items():
         yield f"    {count} dropped: {reason}"
+    yield from _format_budget(output)
+    for what, count in output.mended.items():
+        yield f"    {count} mended: {what}"
+    for what, count in output.counts.items():
+        if what in _UNSEEN:
+            yield f"    {count} {what}"
     for reason, count in output.arrows_not_drawn.items():
         yield f"    {_count(count, 'arrow')} not drawn from {reason}"
+
+
+def _format_budget(output: OutputReport) -> Iterator[str]:
+    for what, threshold in (
+        ("kernels", output.kernel_threshold_ns),
+        ("other slices", output.slice_threshold_ns),
+    ):
+        if threshold:
+            yield f"    for the budget, {what} shorter than {threshold / 1000:.3f} us are not written"
+    if output.size > _LARGE and not output.kernel_threshold_ns:
+        size = output.size / 1e6
+        yield f"    {size:.0f} MB uncompressed: a browser may refuse it; --budget-mb bounds it"
 
 
 def _name_rollouts(rollouts: list[int | str]) -> str:

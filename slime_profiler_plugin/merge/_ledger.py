@@ -16,7 +16,7 @@ class Ledger(msgspec.Struct):
 
     `read` was counted by the reader. `written` are events in the output, `other_rollouts` what
     belongs elsewhere, `described` lines that are no events (identity, thread names, clock
-    pairs), `dropped` the rest by reason.
+    pairs), `joined` ends that became a part of what they end, `dropped` the rest by reason.
     """
 
     source: str
@@ -24,16 +24,18 @@ class Ledger(msgspec.Struct):
     written: int = 0
     other_rollouts: int = 0
     described: int = 0
+    joined: int = 0
     dropped: Counter[str] = msgspec.field(default_factory=Counter)
 
     def check(self) -> None:
         """Raises `ConservationError` when the sums differ."""
-        accounted = self.written + self.other_rollouts + self.described + sum(self.dropped.values())
+        accounted = self.written + self.other_rollouts + self.described + self.joined
+        accounted += sum(self.dropped.values())
         if accounted != self.read:
             raise ConservationError(
                 f"{self.source}: {self.read} read, but {accounted} accounted for: {self.written} written, "
                 f"{self.other_rollouts} of other rollouts, {self.described} descriptions, "
-                f"{dict(self.dropped)} dropped"
+                f"{self.joined} joined, {dict(self.dropped)} dropped"
             )
 
     def add(self, other: Ledger) -> None:
@@ -42,4 +44,5 @@ class Ledger(msgspec.Struct):
         self.written += other.written
         self.other_rollouts += other.other_rollouts
         self.described += other.described
+        self.joined += other.joined
         self.dropped.update(other.dropped)

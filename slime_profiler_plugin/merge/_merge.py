@@ -7,22 +7,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.read import Damage, ProcessRecords, TraceWindow, VanishedError, read_run
+from slime_profiler_plugin.read import Damage, ProcessRecords, TraceFile, TraceWindow, VanishedError, read_run
 
-from ._arrows import join_arrows
+from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
 from ._ledger import Ledger
-from ._notes import note_absence, note_missing, note_rollouts
+from ._naming import name_trace
+from ._notes import Note, note_absence, note_missing, note_rollouts
+from ._options import MergeOptions
 from ._records import RecordSource
-from ._report import DamageReport, MergeReport, OutputReport, RanksReport
+from ._report import (
+    InputReport,
+    MergeReport,
+    OutputReport,
+    RanksReport,
+    conservation,
+    report_damage,
+)
 from ._rollouts import MergeError, RolloutChoice, Wanted, plan_outputs
 from ._selection import Selection
 from ._shared import PHASES, Shared, name_rollout, name_stray
-from ._source import Source
-from ._times import RunClocks
+from ._source import members
+from ._times import RunClocks, UnixClock
+from ._trace import TraceSource, count_other
 from ._tracks import DOT, Tracks
-from ._window import WindowSource
-from ._writer import TraceWriter
 
 #: A file gets its final name once, and there are seconds between two of a process.
 _RETRIES: Final = 4
@@ -33,138 +41,267 @@ def merge_run(
     rollouts: RolloutChoice = "latest",
     out: Path | None = None,
     attempt: int | None = None,
+    options: MergeOptions = MergeOptions(),  # noqa: B008 - frozen
+    extras: Sequence[TraceFile] = (),
 ) -> MergeReport:
     """Merge one run, of which `folders` are copies, into one timeline per output.
 
     `attempt`: only what that attempt recorded. `out`: a file (``.json`` or ``.json.gz``) for one output,
-    a folder for one per rollout, ``None`` for ``merged/`` in the first folder. Raises `read.ReadError`,
-    `MergeError` and `MergeUsageError` when nothing can be written, and `ConservationError` should
-    anything have got lost.
+    a folder for one per rollout, ``None`` for ``merged/`` in the first folder. `extras`: traces that others
+    wrote meanwhile (engines, Nsight Systems, Ray); of each, what touches an output's rollouts goes into it.
+
+    Raises `read.ReadError`, `MergeError` and `MergeUsageError` when nothing can be written, `WorkerError`
+    when a worker process died, and `ConservationError` should anything have got lost.
 
     Of a run that is being recorded, what is there so far: when a file gets its final name while it is
     read, the merge begins again, a bounded number of times.
     """
     for _ in range(_RETRIES):
         with suppress(VanishedError):
-            return _merge_once(folders, rollouts, out, attempt)
-    return _merge_once(folders, rollouts, out, attempt)
+            return _merge_once(folders, rollouts, out, attempt, options, extras)
+    return _merge_once(folders, rollouts, out, attempt, options, extras)
 
 
 def _merge_once(
-    folders: Sequence[Path | str], rollouts: RolloutChoice, out: Path | None, attempt: int | None
+    folders: Sequence[Path | str],
+    rollouts: RolloutChoice,
+    out: Path | None,
+    attempt: int | None,
+    options: MergeOptions,
+    extras: Sequence[TraceFile],
 ) -> MergeReport:
     run = read_run(folders)
     warnings: list[str] = []
     if attempt is not None:
         run.keep_attempt(attempt)
-    shared = Shared(run)
+    shared = Shared(run, options)
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
-    outputs = [_write_output(shared, each, damage, warnings) for each in wanted]
+    output = _RunOutput(shared, options, extras, damage, warnings)
+    outputs = [output.write(each) for each in wanted]
     return MergeReport(
         run_id=run.run_id,
         attempts=run.attempts,
         outputs=outputs,
         processes=[shared.describe(records) for records in shared.ordered],
+        inputs=list(output.inputs.values()),
         ranks=[
             RanksReport(
-                attempt=r.attempt, role=r.role, seen=len(r.seen), world_size=r.world_size, missing=r.missing
+                attempt=r.attempt,
+                role=r.role,
+                seen=len(r.seen),
+                world_size=r.world_size,
+                missing=[rank for rank in r.missing if options.takes(r.role, rank)],
             )
             for r in run.role_ranks()
+            if options.roles is None or r.role in options.roles
         ],
-        damage=[
-            DamageReport(file=d.file, kind=d.kind, reason=d.reason, line=d.line, lost=d.lost)
-            for d in damage.values()
-        ],
+        damage=list(map(report_damage, damage.values())),
         warnings=warnings,
         ignored=[str(path) for path in run.ignored],
+        left_out=shared.left_out,
     )
 
 
-def _write_output(
-    shared: Shared, wanted: Wanted, damage: dict[str, Damage], warnings: list[str]
-) -> OutputReport:
-    selection = Selection(shared.run, shared.clocks, wanted.rollouts)
-    warnings.extend(_tell_attempts(selection, wanted))
-    tracks, ids = Tracks(), IdSource()
-    sources: list[Source] = []
-    title = ", ".join(map(name_rollout, wanted.rollouts))
-    notes = note_rollouts(shared.run.run_id, title, selection, tracks)
+class _RunOutput:
+    """Writes the outputs of a run one after the other; what other rollouts' windows hold is counted once."""
 
-    def survey(source: Source) -> None:
-        source.survey()
-        source.ledger.check()
-        sources.append(source)
+    def __init__(
+        self,
+        shared: Shared,
+        options: MergeOptions,
+        extras: Sequence[TraceFile],
+        damage: dict[str, Damage],
+        warnings: list[str],
+    ) -> None:
+        self.inputs: dict[Path, InputReport] = {}
+        self._shared = shared
+        self._options = options
+        self._extras = extras
+        self._damage = damage
+        self._warnings = warnings
+        self._readings = Readings(options)
+        self._counted: dict[Path, tuple[Ledger, list[Damage]]] = {}
 
-    def survey_window(window: TraceWindow, records: ProcessRecords | None, name: str, labels: str) -> None:
-        clock = shared.clocks.of_window(window, records)
-        source = WindowSource(window, clock, selection, tracks, ids, (name, labels))
-        survey(source)
-        damage.update((str(d), d) for d in source.damage)
+    def write(self, wanted: Wanted) -> OutputReport:
+        """One of them."""
+        shared = self._shared
+        selection = Selection(shared.run, shared.clocks, wanted.rollouts)
+        self._warnings.extend(_tell_attempts(selection, wanted))
+        with scratch_folder(wanted.path) as folder:
+            by_process, strays, extras = self._traces(selection, wanted)
+            traces = [*(t for group in by_process.values() for t in group), *strays, *extras]
+            self._readings.survey(traces, folder)
+            for trace in traces:
+                self._damage.update((str(d), d) for d in trace.damage)
+            for extra in extras:
+                self._note_input(extra)
+            tracks, ids = Tracks(), IdSource()
+            title = ", ".join(map(name_rollout, wanted.rollouts))
+            notes = note_rollouts(shared.run.run_id, title, selection, tracks)
+            sources = list(self._claim(by_process, wanted, selection, tracks, ids, notes))
+            for trace in (*strays, *extras):
+                trace.claim(tracks, ids)
+                sources.append(trace)
+            notes.extend(note_missing(shared.run, title, selection, tracks, self._options))
+            starts = [source.first_ns for source in sources if source.first_ns is not None]
+            others = self._count_others(selection)
+            if not starts:
+                raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
+            return self._assemble(wanted, folder, sources, others, notes, tracks, ids, min(starts), selection)
 
-    for records in shared.ordered:
-        labels = shared.labels(records, wanted.rollouts)
-        alignment = shared.clocks.of_process(records)
-        recorded = RecordSource(
-            records, alignment, selection, shared.syncs, tracks, (shared.name(records, PHASES), labels)
+    def _traces(
+        self, selection: Selection, wanted: Wanted
+    ) -> tuple[dict[tuple[str, str], list[TraceSource]], list[TraceSource], list[TraceSource]]:
+        """Windows by process, windows of processes without records, and what others wrote."""
+        shared = self._shared
+        by_process: dict[tuple[str, str], list[TraceSource]] = {}
+        for records in shared.ordered:
+            labels = shared.labels(records, wanted.rollouts)
+            windows = shared.windows_of(records, selection)
+            by_process[records.key] = [
+                self._window(
+                    window,
+                    records,
+                    selection,
+                    (
+                        shared.name(
+                            records, f"window {window.path.parent.name}" if len(windows) > 1 else None
+                        ),
+                        labels,
+                    ),
+                )
+                for window in windows
+            ]
+        strays = [
+            self._window(window, None, selection, name_stray(shared.run, window, wanted.rollouts))
+            for window in shared.stray_windows(selection)
+        ]
+        spans = [(float(start), float(end)) for start, end in selection.spans.values()]
+        extras = [
+            TraceSource(
+                trace,
+                UnixClock.of(trace, shared.clocks.mapping),
+                spans,
+                (name_trace(trace.owner, trace.path), f"file {trace.path.name}"),
+            )
+            for trace in self._extras
+        ]
+        return by_process, strays, extras
+
+    def _window(
+        self,
+        window: TraceWindow,
+        records: ProcessRecords | None,
+        selection: Selection,
+        shown: tuple[str, str],
+    ) -> TraceSource:
+        annotation = {
+            "run_id": window.header.identity.get("run_id"),
+            "attempt": window.attempt,
+            "rollouts": window.covers,
+        }
+        return TraceSource(
+            window.trace,
+            self._shared.clocks.of_window(window, records),
+            selection.stretches(window.attempt, window.covers),
+            shown,
+            members(annotation),
         )
-        survey(recorded)
-        windows = shared.windows_of(records, selection)
-        for window in windows:
-            part = f"window {window.path.parent.name}" if len(windows) > 1 else None
-            survey_window(window, records, shared.name(records, part), labels)
-        if recorded.pid is None and _lived_in(records, shared.clocks, selection):
-            absent = "nothing in this rollout"
-            pid = tracks.add_process(shared.name(records, PHASES), labels + DOT + absent)
-            about = {"run_id": shared.run.run_id, "attempt": records.process.attempt}
-            notes.append(note_absence(pid, absent, about, selection, tracks))
-    for window in shared.stray_windows(selection):
-        name, labels = name_stray(shared.run, window, wanted.rollouts)
-        survey_window(window, None, name, labels)
-    notes.extend(note_missing(shared.run, title, selection, tracks))
 
-    others = shared.other_windows(selection)
-    damage.update((str(d), d) for other in others for d in other.damage)
-    starts = [source.first_ns for source in sources if source.first_ns is not None]
-    if not starts:
-        raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
-    origin = min(starts)
-    records_only = [source for source in sources if isinstance(source, RecordSource)]
-    arrows = join_arrows((end for source in records_only for end in source.endpoints), ids)
-    mapping = shared.clocks.mapping
-    report = OutputReport(
-        path=str(wanted.path),
-        rollouts=wanted.rollouts,
-        lasted_ns={attempt: end - start for attempt, (start, end) in sorted(selection.spans.items())},
-        events=0,
-        notes=len(notes),
-        arrows=arrows.drawn.total(),
-        arrows_drawn=dict(arrows.drawn),
-        arrows_not_drawn=dict(arrows.undrawn),
-        base_ns=origin,
-        base_unix_ns=origin if mapping is None else mapping.unix_ns(origin),
-        total=Ledger(source="all"),
-        sources=[*(source.ledger for source in sources), *(other.ledger for other in others)],
-    )
-    with TraceWriter(wanted.path, _head(shared, report)) as writer:
-        writer.write_values(list(tracks.metadata_events()))
-        writer.write_values([note.event(origin) for note in notes])
-        for source in sources:
-            written = 0
-            for batch in source.events(origin):
-                written += len(batch)
-                writer.write(batch)
-            _check_written(source.ledger, written)
-            report.events += written
-            report.total.add(source.ledger)
-            if isinstance(source, RecordSource) and source.pid is not None:
-                writer.write([end.encode(origin) for end in arrows.ends.get(source.pid, ())])
-        for other in others:
-            report.total.add(other.ledger)
-        report.total.check()
-        writer.finish({"slime_profiler_conservation": _conservation(report)})
-    return report
+    def _claim(
+        self,
+        by_process: dict[tuple[str, str], list[TraceSource]],
+        wanted: Wanted,
+        selection: Selection,
+        tracks: Tracks,
+        ids: IdSource,
+        notes: list[Note],
+    ) -> Iterator[RecordSource | TraceSource]:
+        """The sources of every process with records, which take their places among the tracks."""
+        shared = self._shared
+        for records in shared.ordered:
+            labels = shared.labels(records, wanted.rollouts)
+            alignment = shared.clocks.of_process(records)
+            shown = (shared.name(records, PHASES), labels)
+            recorded = RecordSource(records, alignment, selection, shared.syncs, tracks, shown, self._options)
+            recorded.survey()
+            recorded.ledger.check()
+            yield recorded
+            for trace in by_process[records.key]:
+                trace.claim(tracks, ids)
+                yield trace
+            if recorded.pid is None and _lived_in(records, shared.clocks, selection):
+                absent = "nothing in this rollout"
+                pid = tracks.add_process(shared.name(records, PHASES), labels + DOT + absent)
+                about = {"run_id": shared.run.run_id, "attempt": records.process.attempt}
+                notes.append(note_absence(pid, absent, about, selection, tracks))
+
+    def _count_others(self, selection: Selection) -> list[Ledger]:
+        """What the windows of other rollouts hold."""
+        others = [window.trace for window in self._shared.windows if not selection.has(window)]
+        fresh = [trace for trace in others if trace.path not in self._counted]
+        counted = self._readings.run(count_other, fresh, fresh, "counting")
+        self._counted.update(zip((trace.path for trace in fresh), counted, strict=True))
+        found = [self._counted[trace.path] for trace in others]
+        self._damage.update((str(d), d) for _, damage in found for d in damage)
+        return [ledger for ledger, _ in found]
+
+    def _note_input(self, extra: TraceSource) -> None:
+        path = extra.trace.path
+        clock = "wall clock" if extra.survey.is_wall else "unknown"
+        self.inputs[path] = InputReport(
+            file=str(path), format=extra.trace.format, name=extra.name, clock=clock
+        )
+        if not extra.survey.is_wall:
+            found = Damage(str(path), "refused", "its clock is unknown: it cannot be placed in the run")
+            self._damage[str(found)] = found
+
+    def _assemble(
+        self,
+        wanted: Wanted,
+        folder: Path,
+        sources: list[RecordSource | TraceSource],
+        others: list[Ledger],
+        notes: list[Note],
+        tracks: Tracks,
+        ids: IdSource,
+        origin: int,
+        selection: Selection,
+    ) -> OutputReport:
+        shared = self._shared
+        mapping = shared.clocks.mapping
+        base_unix_ns = origin if mapping is None else mapping.unix_ns(origin)
+        ledgers = [*(source.ledger for source in sources), *others]
+
+        def tail(written: Written) -> dict[str, Any]:
+            ledgers[:] = [*(source.ledger for source in sources), *others]
+            return {"slime_profiler_conservation": conservation(written, len(notes), ledgers)}
+
+        written = write_output(
+            wanted.path,
+            folder,
+            sources,
+            others,
+            notes,
+            tracks,
+            ids,
+            origin,
+            _head(shared, wanted, origin, base_unix_ns, self._options.mark),
+            tail,
+            self._options,
+        )
+        return OutputReport.of(
+            written,
+            path=wanted.path,
+            rollouts=wanted.rollouts,
+            lasted_ns={attempt: end - start for attempt, (start, end) in sorted(selection.spans.items())},
+            notes=len(notes),
+            base_ns=origin,
+            base_unix_ns=base_unix_ns,
+            sources=ledgers,
+        )
 
 
 def _tell_attempts(selection: Selection, wanted: Wanted) -> Iterator[str]:
@@ -177,28 +314,24 @@ def _tell_attempts(selection: Selection, wanted: Wanted) -> Iterator[str]:
         yield f"{wanted.path.name} shows attempts {told}, {apart:.0f} s apart; --attempt N merges one"
 
 
-def _check_written(ledger: Ledger, written: int) -> None:
-    if written != ledger.written:
-        counted = Ledger(source=f"{ledger.source}, second reading", read=ledger.written, written=written)
-        counted.check()
-
-
 def _lived_in(records: ProcessRecords, clocks: RunClocks, selection: Selection) -> bool:
     align = clocks.of_process(records)
     first, last = align.to_reference(records.first_ns), align.to_reference(records.last_ns)
     return selection.touches(records.process.attempt, first, last)
 
 
-def _head(shared: Shared, report: OutputReport) -> dict[str, Any]:
+def _head(
+    shared: Shared, wanted: Wanted, base_ns: int, base_unix_ns: int | None, mark: str
+) -> dict[str, Any]:
     run = shared.run
     about = {
         "version": 1,
         "run_id": run.run_id,
         "attempts": run.attempts,
-        "rollouts": report.rollouts,
+        "rollouts": wanted.rollouts,
         "reference_clock_domain": shared.clocks.reference,
-        "base_ns": report.base_ns,
-        "base_unix_ns": report.base_unix_ns,
+        "base_ns": base_ns,
+        "base_unix_ns": base_unix_ns,
         "processes": [shared.describe(records) for records in shared.ordered],
         "windows": [
             {
@@ -210,18 +343,7 @@ def _head(shared: Shared, report: OutputReport) -> dict[str, Any]:
         ],
     }
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
-    if report.base_unix_ns is not None:
-        head["baseTimeNanoseconds"] = report.base_unix_ns
-    head["slime_profiler_merge"] = about
+    if base_unix_ns is not None:
+        head["baseTimeNanoseconds"] = base_unix_ns
+    head[mark] = about
     return head
-
-
-def _conservation(report: OutputReport) -> dict[str, Any]:
-    return {
-        "total": report.total,
-        "notes": report.notes,
-        "sources": report.sources,
-        "arrows": report.arrows,
-        "arrows_drawn": report.arrows_drawn,
-        "arrows_not_drawn": report.arrows_not_drawn,
-    }

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from slime_profiler_plugin.read import Run
 
 from ._lanes import assign_lanes
+from ._options import MergeOptions
 from ._selection import Selection, rollout_order
 from ._source import raw_us
 from ._tracks import DOT, Tracks, format_rank
@@ -71,14 +72,18 @@ def note_absence(pid: int, why: str, about: dict[str, Any], selection: Selection
     return Note(pid, tracks.add_thread(pid, why), why, *selection.spans[about["attempt"]], about)
 
 
-def note_missing(run: Run, title: str, selection: Selection, tracks: Tracks) -> Iterator[Note]:
-    """A process for every rank that should be there and is not."""
+def note_missing(
+    run: Run, title: str, selection: Selection, tracks: Tracks, options: MergeOptions
+) -> Iterator[Note]:
+    """A process for every rank that should be there and is not, as far as it was asked for."""
     for ranks in run.role_ranks():
         if ranks.attempt not in selection.spans:
             continue
         attempt = name_attempt(run.run_id, ranks.attempt)
         about = {"run_id": run.run_id, "attempt": ranks.attempt}
         for rank in ranks.missing:
+            if not options.takes(ranks.role, rank):
+                continue
             parts = [format_rank(ranks.role, rank, {}, 0)]
             if len(run.attempts) > 1:
                 parts.append(f"attempt {ranks.attempt}")

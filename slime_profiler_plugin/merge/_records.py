@@ -18,6 +18,7 @@ from slime_profiler_plugin.read import (
 )
 
 from ._arrows import Endpoint
+from ._filters import NOT_OF_CATEGORY, OUTSIDE_WINDOW, TOO_SHORT
 from ._items import (
     Item,
     RowKey,
@@ -30,6 +31,7 @@ from ._items import (
     when,
 )
 from ._ledger import Ledger
+from ._options import MergeOptions
 from ._pairs import Pair, find_pair
 from ._rows import Row, lay_out
 from ._selection import Selection, SyncIndex, choose_blocks
@@ -57,8 +59,12 @@ class RecordSource:
         syncs: SyncIndex,
         tracks: Tracks,
         shown: tuple[str, str],
+        options: MergeOptions,
     ) -> None:
         self.records = records
+        #: Stretch of time (reference ns) outside of which nothing is written; set after the survey.
+        self.window: tuple[int, int] | None = None
+        self._options = options
         self.first_ns: int | None = None
         self.pid: int | None = None
         self.endpoints: list[Endpoint] = []
@@ -96,12 +102,23 @@ class RecordSource:
         for row in self._rows():
             tid = self._tids[row.key, row.lane]
             for item in row.items:
+                if not self._is_inside(item.start_ns, item.end_ns):
+                    self.ledger.written -= 1
+                    self.ledger.dropped[OUTSIDE_WINDOW] += 1
+                    continue
                 batch.append(self._encode(item, tid, origin_ns))
                 if len(batch) >= _BATCH:
                     yield batch
                     batch = []
         if batch:
             yield batch
+
+    def endpoints_inside(self) -> Iterator[Endpoint]:
+        """The ends of arrows that lie on slices inside the window."""
+        return (end for end in self.endpoints if self._is_inside(end.start_ns, end.end_ns))
+
+    def _is_inside(self, start_ns: int, end_ns: int) -> bool:
+        return self.window is None or (start_ns <= self.window[1] and end_ns >= self.window[0])
 
     def _encode(self, item: Item, tid: int, origin_ns: int) -> bytes:
         event: dict[str, Any] = {
@@ -185,6 +202,8 @@ class RecordSource:
             else:
                 ledger.dropped[_unknown(entry.kind)] += 1
                 continue
+            if isinstance(item, Item):
+                item = self._filter(item)
             if item is None:
                 ledger.other_rollouts += 1
             elif isinstance(item, str):
@@ -194,6 +213,15 @@ class RecordSource:
                 items.append(item)
         self.ledger = ledger
         return items
+
+    def _filter(self, item: Item) -> Item | str:
+        """The item, or why it is not asked for."""
+        categories = self._options.categories
+        if categories is not None and item.category not in categories:
+            return NOT_OF_CATEGORY
+        if not item.is_mark and item.end_ns - item.start_ns < self._options.min_duration_ns:
+            return TOO_SHORT
+        return item
 
     def _wants(self, block: Block) -> bool:
         return (block.segment, block.number) in self._chosen

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from slime_profiler_plugin.read import Damage
+
+from ._assemble import Written
 from ._ledger import Ledger
 
 #: Kinds of damage that mean that a part of a source is not in the output.
@@ -20,7 +24,10 @@ class OutputReport(msgspec.Struct, kw_only=True):
     `notes` are slices that say what the file is and who is missing. `arrows` are all that were drawn,
     `arrows_drawn` those from and to phases of the same names, `arrows_not_drawn` the others by reason.
     `lasted_ns` is how long its rollouts took, by attempt: from the first start to the last end of the
-    records that name one of them. It is empty where only windows do.
+    records that name one of them. It is empty where only windows do. `size` is bytes of text, before it is
+    compressed. `counts` say what the events of traces are and what becomes of their arrows, `mended` which of
+    them are written other than they were read. Slices shorter than `kernel_threshold_ns`, if kernels, or
+    `slice_threshold_ns` were dropped for the budget; 0: none.
     """
 
     path: str
@@ -33,8 +40,56 @@ class OutputReport(msgspec.Struct, kw_only=True):
     arrows_not_drawn: dict[str, int]
     base_ns: int
     base_unix_ns: int | None
+    size: int
+    counts: dict[str, int]
+    mended: dict[str, int]
+    kernel_threshold_ns: int
+    slice_threshold_ns: int
     total: Ledger
     sources: list[Ledger]
+
+    @classmethod
+    def of(
+        cls,
+        written: Written,
+        *,
+        path: Path,
+        rollouts: list[int | str],
+        lasted_ns: dict[int, int],
+        notes: int,
+        base_ns: int,
+        base_unix_ns: int | None,
+        sources: list[Ledger],
+    ) -> OutputReport:
+        """From what was written, and what is known beside it."""
+        return cls(
+            path=str(path),
+            rollouts=rollouts,
+            lasted_ns=lasted_ns,
+            events=written.events,
+            notes=notes,
+            arrows=written.arrows_drawn.total(),
+            arrows_drawn=dict(written.arrows_drawn),
+            arrows_not_drawn=dict(written.arrows_not_drawn),
+            base_ns=base_ns,
+            base_unix_ns=base_unix_ns,
+            size=written.size,
+            counts=dict(written.counts),
+            mended=dict(written.mended),
+            kernel_threshold_ns=written.thresholds.kernel_ns,
+            slice_threshold_ns=written.thresholds.other_ns,
+            total=written.total,
+            sources=sources,
+        )
+
+
+class InputReport(msgspec.Struct, kw_only=True):
+    """A trace that belongs to no run: its file, what it is, who recorded it, on which clock."""
+
+    file: str
+    format: str
+    name: str
+    clock: str
 
 
 class ProcessReport(msgspec.Struct, kw_only=True):
@@ -79,16 +134,22 @@ class DamageReport(msgspec.Struct, kw_only=True):
 
 
 class MergeReport(msgspec.Struct, kw_only=True):
-    """The whole of it."""
+    """The whole of it.
 
-    run_id: str
+    `run_id` is ``None`` where there is no run, only traces. `ignored` are files that are no source,
+    `left_out` sources that were not asked for.
+    """
+
+    run_id: str | None
     attempts: list[int]
     outputs: list[OutputReport]
     processes: list[ProcessReport]
+    inputs: list[InputReport]
     ranks: list[RanksReport]
     damage: list[DamageReport]
     warnings: list[str]
     ignored: list[str]
+    left_out: list[str]
 
     def exit_code(self, *, allow_partial: bool = False) -> int:
         """0: clean. 1: nothing was written. 3: written, but a source was truncated, refused or missing.
@@ -103,3 +164,24 @@ class MergeReport(msgspec.Struct, kw_only=True):
     def to_builtins(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+def report_damage(damage: Damage) -> DamageReport:
+    """For the report."""
+    return DamageReport(
+        file=damage.file, kind=damage.kind, reason=damage.reason, line=damage.line, lost=damage.lost
+    )
+
+
+def conservation(written: Written, notes: int, sources: list[Ledger]) -> dict[str, Any]:
+    """What an output says of itself: what became of everything that was read."""
+    return {
+        "total": written.total,
+        "notes": notes,
+        "sources": sources,
+        "counts": written.counts,
+        "mended": written.mended,
+        "arrows": written.arrows_drawn.total(),
+        "arrows_drawn": written.arrows_drawn,
+        "arrows_not_drawn": written.arrows_not_drawn,
+    }

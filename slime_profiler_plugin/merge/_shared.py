@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Final
 
 from slime_profiler_plugin.layout import rollout_name
@@ -11,12 +10,12 @@ from slime_profiler_plugin.read import ProcessRecords, Run, TraceWindow
 
 from ._endings import ENDED_EARLY, find_endings, find_replacements
 from ._notes import name_attempt
+from ._options import MergeOptions
 from ._records import count_open
 from ._report import ProcessReport
 from ._selection import Selection, SyncIndex
 from ._times import RunClocks
 from ._tracks import DOT, format_rank, name_processes, presentation_order
-from ._window import OtherWindow
 
 #: A step of the wall clock that is worth a warning.
 _NOTABLE_STEP_NS: Final = 1_000_000
@@ -27,15 +26,19 @@ PHASES: Final = "phases"
 class Shared:
     """What all outputs of a run have in common."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, options: MergeOptions) -> None:
         self.run = run
         self.clocks = RunClocks(run.processes, run.windows)
         self.syncs = SyncIndex(run)
         self.endings = find_endings(run.processes, self.clocks)
         self._replaced = find_replacements(run.processes, self.endings, self.clocks)
-        self.ordered = sorted(run.processes, key=lambda r: presentation_order(r.process))
-        self._names = name_processes(self.ordered, len(run.attempts) > 1)
-        self._counted: dict[Path, OtherWindow] = {}
+        ordered = sorted(run.processes, key=lambda r: presentation_order(r.process))
+        self._names = name_processes(ordered, len(run.attempts) > 1)
+        #: Processes and windows that are asked for.
+        self.ordered = [r for r in ordered if options.takes(r.process.role, r.process.rank)]
+        self.windows = [w for w in run.windows if options.takes(w.role, w.rank)]
+        self.left_out = [self._names[r.key] for r in ordered if r not in self.ordered]
+        self.left_out += [w.path.name for w in run.windows if w not in self.windows]
 
     def name(self, records: ProcessRecords, part: str | None = None) -> str:
         """``actor rank 3 · tp1 pp0 dp1 · phases``, with what the reader must know in between."""
@@ -63,20 +66,12 @@ class Shared:
 
     def windows_of(self, records: ProcessRecords, selection: Selection) -> list[TraceWindow]:
         """The torch.profiler windows of a process that hold something of the output."""
-        return [w for w in self.run.windows if _window_key(w) == records.key and selection.has(w)]
+        return [w for w in self.windows if _window_key(w) == records.key and selection.has(w)]
 
     def stray_windows(self, selection: Selection) -> list[TraceWindow]:
         """The same of processes that have no record file here."""
         keys = {records.key for records in self.run.processes}
-        return [w for w in self.run.windows if _window_key(w) not in keys and selection.has(w)]
-
-    def other_windows(self, selection: Selection) -> list[OtherWindow]:
-        """The windows that hold nothing of the output; each is read once for all outputs."""
-        others = [w for w in self.run.windows if not selection.has(w)]
-        for window in others:
-            if window.path not in self._counted:
-                self._counted[window.path] = OtherWindow(window)
-        return [self._counted[window.path] for window in others]
+        return [w for w in self.windows if _window_key(w) not in keys and selection.has(w)]
 
     def clock_warnings(self) -> list[str]:
         """Steps of a wall clock: what it places is off by as much on one side of them."""

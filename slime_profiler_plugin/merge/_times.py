@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
 
 from slime_profiler_plugin.clock import (
     ASSUMED_WALL_CLOCK,
@@ -15,7 +18,12 @@ from slime_profiler_plugin.clock import (
     convert_span,
     kineto_unix_ns,
 )
-from slime_profiler_plugin.read import ProcessRecords, ProcessSeen, TraceWindow
+from slime_profiler_plugin.read import ProcessRecords, ProcessSeen, TraceFile, TraceWindow
+
+from ._columns import Ints
+
+#: Times beyond are none, and may not wrap around.
+_FARTHEST_NS: Final = 2**62
 
 
 class RunClocks:
@@ -63,6 +71,8 @@ class WindowClock:
     `basis` says what the placement rests on.
     """
 
+    least_ns: Final = 0
+
     def __init__(
         self,
         clocks: RunClocks,
@@ -89,9 +99,47 @@ class WindowClock:
         """Both ends of something in the file, in reference ns."""
         return convert_span(self.to_reference, start_ns, end_ns)
 
-    def constant_shift(self, first_ns: int, last_ns: int) -> int | None:
+    def place_all(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+        """Starts and ends in reference ns, of many events at once."""
+        shift = self._constant_shift(int(starts.min()), int((starts + lengths).max()))
+        if shift is not None:
+            return starts + shift, starts + shift + lengths
+        ends = starts + lengths
+        placed = [self.span_to_reference(*span) for span in zip(starts.tolist(), ends.tolist(), strict=True)]
+        bounded = np.clip(np.array(placed, dtype=object), -_FARTHEST_NS, _FARTHEST_NS).astype(np.int64)
+        return bounded[:, 0], bounded[:, 1]
+
+    def _constant_shift(self, first_ns: int, last_ns: int) -> int | None:
         """What to add to every time from `first_ns` to `last_ns`, where that is one number."""
         if self._own is None or self._own.steps or self.basis != SAME_CLOCK:
             return None
         first, last = (self._own.mono_ns(kineto_unix_ns(t, self._base_ns)) for t in (first_ns, last_ns))
         return None if self._own.constant_offset(first, last) is None else first - first_ns
+
+
+class UnixClock:
+    """From the times of a trace to Unix ns, or to those of a reference clock; its file's base may be absent.
+
+    `least_ns` as in `_survey.Clock`.
+    """
+
+    def __init__(self, base_ns: int | None, least_ns: int, reference: ClockMapping | None = None) -> None:
+        self.least_ns = least_ns
+        self._base_ns = base_ns or 0
+        self._reference = reference
+
+    @classmethod
+    def of(cls, trace: TraceFile, reference: ClockMapping | None) -> UnixClock:
+        """For `trace`; only in Nsight's, events may begin before the time that all count from."""
+        base = trace.header.base_ns
+        if base is not None and abs(base) >= _FARTHEST_NS:
+            base = None
+        return cls(base, -_FARTHEST_NS if trace.format == "nsys" else 0, reference)
+
+    def place_all(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+        """Starts and ends."""
+        unix = starts + self._base_ns
+        if self._reference is None:
+            return unix, unix + lengths
+        placed = np.array([self._reference.mono_ns(at) for at in unix.tolist()], dtype=np.int64)
+        return placed, placed + lengths

@@ -1,23 +1,15 @@
-"""Writing a Chrome trace as a stream: whole or not at all."""
+"""Putting an output together from its parts: whole or not at all."""
 
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
-from isal import igzip
-
+from ._part import GZIP_HEADER, Part, PartWriter, append_file, end_stream, gzip_trailer
 from ._source import ENCODER, members
-
-_LEVEL: Final = 1
-_BUFFER: Final = 1 << 20
-#: A string whose last character is a backslash. Perfetto's importer (v52) takes the quote behind it for
-#: an escaped one and gives up on the whole file; spelled as a code point it loads.
-_LAST_BACKSLASH: Final = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
 
 
 class TraceWriter:
@@ -31,40 +23,56 @@ class TraceWriter:
         self._path = path
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
+        self.is_compressed = path.suffix == ".gz"
         self._file: BinaryIO = self._temporary.open("wb")
-        self._stream: BinaryIO = self._file
-        if path.suffix == ".gz":
-            # No name and no time in the header: equal inputs give equal files.
-            packed: Any = igzip.IGzipFile
-            self._stream = packed("", "wb", _LEVEL, self._file, mtime=0)
-        self._pending = bytearray(b"{" + members(head) + b',"traceEvents":[')
+        self._parts: list[Part] = []
+        self._own: PartWriter | None = None
+        if self.is_compressed:
+            self._file.write(GZIP_HEADER)
         self._separator = b"\n"
-        self.events = 0
+        self._write(b"{" + members(head) + b',"traceEvents":[')
+
+    @property
+    def size(self) -> int:
+        """Bytes of text in the parts that are whole."""
+        return sum(part.size for part in self._parts)
 
     def write(self, events: list[bytes]) -> None:
         """Append encoded events."""
-        if not events:
-            return
-        self._pending += self._separator + b",\n".join(events)
-        self._separator = b",\n"
-        self.events += len(events)
-        if len(self._pending) >= _BUFFER:
-            self._stream.write(_spell_backslashes(bytes(self._pending)))
-            self._pending.clear()
+        if events:
+            self._write(self._separator + b",\n".join(events))
+            self._separator = b",\n"
 
     def write_values(self, events: list[dict[str, Any]]) -> None:
         """Append events that are not encoded yet."""
         self.write([ENCODER.encode(event) for event in events])
 
+    def append(self, part: Part, path: Path) -> None:
+        """Append a part, each of whose pieces begins with a comma; its file is removed."""
+        self._end_own()
+        append_file(self._file, path)
+        self._parts.append(part)
+
     def finish(self, tail: dict[str, Any]) -> None:
         """End the list of events, add top-level keys, put the file in its place."""
-        self._stream.write(_spell_backslashes(bytes(self._pending) + b"\n]," + members(tail) + b"}\n"))
-        if self._stream is not self._file:
-            self._stream.close()
+        self._write(b"\n]," + members(tail) + b"}\n")
+        self._end_own()
+        if self.is_compressed:
+            self._file.write(end_stream() + gzip_trailer(self._parts))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._temporary.replace(self._path)
+
+    def _write(self, text: bytes) -> None:
+        if self._own is None:
+            self._own = PartWriter(self._file, compress=self.is_compressed)
+        self._own.write(text)
+
+    def _end_own(self) -> None:
+        if self._own is not None:
+            self._parts.append(self._own.finish())
+            self._own = None
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -77,10 +85,3 @@ class TraceWriter:
         self._temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.filename, error.filename2 = str(self._path), None  # not the temporary one, or none
-
-
-def _spell_backslashes(text: bytes) -> bytes:
-    """`text`, JSON cut between two values, with the last backslash of a string as ``\\u005c``."""
-    if b'\\\\"' not in text:
-        return text
-    return _LAST_BACKSLASH.sub(rb'\1\\u005c"', text)

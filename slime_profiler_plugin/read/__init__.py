@@ -4,6 +4,7 @@ from ._entries import list_entries, list_sources, read_run_file
 from ._files import Damage, ReadError, VanishedError, read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
+from .discover import Discovery, discover
 from .folders import (
     FolderOfRunsError,
     attempt_numbers,
@@ -17,14 +18,17 @@ from .glance import Glance, glance_processes
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
 from .run import RoleRanks, Run, TraceWindow, count_ranks
+from .traces import Owner, TraceFile, open_trace, read_pieces
 
 __all__ = [
     "DESCRIPTIONS",
     "Block",
     "Damage",
+    "Discovery",
     "FolderOfRunsError",
     "Glance",
     "LinesRefusedError",
+    "Owner",
     "ProcessRecords",
     "ProcessSeen",
     "ReadError",
@@ -35,6 +39,7 @@ __all__ = [
     "Segment",
     "TimedEvent",
     "TraceEvent",
+    "TraceFile",
     "TraceHeader",
     "TraceRefusedError",
     "TraceWindow",
@@ -42,16 +47,19 @@ __all__ = [
     "attempt_numbers",
     "check_run_folder",
     "count_ranks",
+    "discover",
     "find_runs",
     "glance_processes",
     "impossible_time",
     "is_run_folder",
     "list_entries",
     "list_sources",
+    "open_trace",
     "read_blocks",
     "read_events",
     "read_header",
     "read_lines",
+    "read_pieces",
     "read_run",
     "read_run_file",
     "read_run_id",

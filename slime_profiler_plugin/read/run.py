@@ -14,6 +14,7 @@ from slime_profiler_plugin.schema import INITIAL
 from ._files import Damage, ReadError
 from ._process import ProcessRecords
 from .kineto import TraceHeader
+from .traces import Owner, TraceFile
 
 #: A larger world is a damaged number, and not worth a list of who is missing.
 _MOST_RANKS: Final = 1_000_000
@@ -27,6 +28,11 @@ class TraceWindow(NamedTuple):
     role: str
     rank: int | None
     header: TraceHeader
+
+    @property
+    def trace(self) -> TraceFile:
+        """The window as any other trace."""
+        return TraceFile(self.path, "kineto", self.header, Owner(self.role, self.rank))
 
     @property
     def attempt(self) -> int:

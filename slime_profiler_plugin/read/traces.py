@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ._chunks import TraceText
-from ._files import Damage, read_blocks
-from .kineto import _CODEC, TraceEvent, TraceHeader, read_header
+from ._files import Damage
+from .kineto import TraceEvent, TraceHeader, read_events, read_header
 
 
 class Owner(NamedTuple):
@@ -43,11 +42,13 @@ def open_trace(path: Path) -> TraceFile:
     return TraceFile(path, "kineto", read_header(path), Owner())
 
 
-def read_pieces(trace: TraceFile, damage: list[Damage]) -> Iterator[list[TraceEvent]]:
+def read_pieces(
+    trace: TraceFile, damage: list[Damage], advance: Callable[[int], None] | None = None
+) -> Iterator[list[TraceEvent]]:
     """The events of `trace` in the order of the file, in pieces of a few megabytes of text.
 
     Twice the same for an unchanged file. A file that was cut is read to its last whole event. That, and
     every event that cannot be decoded, is added to `damage`, when the last piece has been given.
     """
-    text = TraceText(read_blocks(trace.path, damage), _CODEC)
-    yield from text.pieces()
+    for piece in read_events(trace.path, damage):
+        yield [timed.event for timed in piece]

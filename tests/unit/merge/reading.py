@@ -20,8 +20,8 @@ def load(path):
 def ns(text):
     """A ``ts`` or ``dur`` as exact ns."""
     whole, _, part = str(text).partition(".")
-    assert len(part) in (0, 3), f"{text} has not three decimals"
-    return int(whole) * 1000 + int(part or 0)
+    assert len(part) <= 3, f"{text} has more than three decimals"
+    return int(whole) * 1000 + int(part.ljust(3, "0"))
 
 
 class Merged:

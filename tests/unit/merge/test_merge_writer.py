@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import load, ns
 
-from slime_profiler_plugin.merge import _writer
 from slime_profiler_plugin.merge._ledger import ConservationError, Ledger
+from slime_profiler_plugin.merge._part import spell_backslashes
 from slime_profiler_plugin.merge._source import add_members, format_us, members
 from slime_profiler_plugin.merge._writer import TraceWriter
 
@@ -93,7 +93,7 @@ def test_ledger_that_does_not_add_up_says_where_and_by_how_much():
 @given(st.lists(st.text('\\\\"a', max_size=6), max_size=4))
 def test_strings_that_end_in_a_backslash_mean_the_same_and_are_spelled_for_perfetto(strings):
     text = json.dumps({"args": strings}).encode()
-    spelled = _writer._spell_backslashes(text)
+    spelled = spell_backslashes(text)
     assert json.loads(spelled) == {"args": strings}
     ends = sum(s.endswith("\\") for s in strings)
     assert spelled.count(b'\\u005c"') == ends

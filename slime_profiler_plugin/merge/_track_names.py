@@ -21,9 +21,9 @@ _CPU_LABEL: Final = "CPU"
 _INVENTED: Final = ("Spans", "Traces", "")
 
 
-def track_key(event: TraceEvent) -> TrackKey:
-    """The track of an event."""
-    return _plain(event.pid), _plain(event.tid)
+def plain_track(track: tuple[Any, Any]) -> TrackKey:
+    """The track of an event with that pid and tid."""
+    return _plain(track[0]), _plain(track[1])
 
 
 def _plain(value: Hashable) -> Hashable:
@@ -47,7 +47,7 @@ class TrackNames:
 
     def note(self, event: TraceEvent) -> None:
         """Take in a metadata event; a later name replaces an earlier one."""
-        process, thread = track_key(event)
+        process, thread = plain_track((event.pid, event.tid))
         name = _decode(event.name)
         args = _decode(event.args)
         if not isinstance(args, dict):

@@ -1,0 +1,236 @@
+"""What the first reading of a trace keeps of its events: columns of numbers, no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET, Raw, UnsetType
+
+from slime_profiler_plugin.clock import decimal_us_to_ns
+from slime_profiler_plugin.read import TraceEvent
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Kinds = npt.NDArray[np.uint8]
+
+#: Kinds of events.
+NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END, ASYNC, METADATA, OTHER = range(10)
+_KIND_OF: Final = {
+    "": NO_PHASE,
+    "X": SLICE,
+    "B": BEGIN,
+    "E": END,
+    "s": FLOW_START,
+    "t": FLOW_STEP,
+    "f": FLOW_END,
+    "M": METADATA,
+    **dict.fromkeys("bneSTFpNOD", ASYNC),
+}
+_COMMA, _DOT, _MINUS = b",.-"
+#: Numbers of as many digits fit 64 bits whatever they are multiplied by here.
+_MOST_DIGITS: Final = 15
+_SCALES: Final = np.array([1000, 100, 10, 1], dtype=np.int64)
+
+
+class Times(NamedTuple):
+    """Times in ns; which of them are known at all (0 stands for the others); whether all that were given are
+    plain numbers of at most three decimals.
+    """
+
+    values: Ints
+    are_known: Bools
+    are_plain: bool
+
+
+def parse_times(texts: Sequence[Raw | UnsetType]) -> Times:
+    """Decimal microseconds to ns, exact; digits below 1 ns are rounded as `clock.decimal_us_to_ns` does.
+
+    >>> times = parse_times([Raw(b"1.5"), UNSET, Raw(b"5115426478563.779"), Raw(b"-2")])
+    >>> times.values.tolist(), times.are_known.tolist()
+    ([1500, 0, 5115426478563779, -2000], [True, False, True, True])
+    """
+    given = [text for text in texts if text is not UNSET]
+    if not given:
+        return Times(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_), are_plain=True)
+    values = _parse_plain(b",".join(given), len(given))
+    known = np.ones(len(given), np.bool_)
+    are_plain = values is not None
+    if values is None:
+        parsed = list(map(_parse_one, given))
+        known = np.array([value is not None for value in parsed])
+        values = np.array([value or 0 for value in parsed], dtype=np.int64)
+    if len(given) == len(texts):
+        return Times(values, known, are_plain)
+    places = np.array([index for index, text in enumerate(texts) if text is not UNSET])
+    all_values, all_known = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_)
+    all_values[places], all_known[places] = values, known
+    return Times(all_values, all_known, are_plain)
+
+
+def _parse_plain(text: bytes, count: int) -> Ints | None:
+    """Numbers of at most three decimals, joined by commas; ``None`` where any is of another form.
+
+    Without its dot each is a whole number, to be scaled by as many digits as it lacks of three.
+    """
+    if text.translate(None, b"0123456789,.-"):
+        return None
+    marks = np.frombuffer(text + b",", np.uint8)
+    ends = np.flatnonzero(marks == _COMMA)
+    dots = np.flatnonzero(marks == _DOT)
+    minuses = np.flatnonzero(marks == _MINUS)
+    lengths = np.diff(ends, prepend=-1) - 1
+    if len(ends) != count or int(lengths.min()) < 1 or int(lengths.max()) > _MOST_DIGITS + 2:
+        return None
+    starts = ends - lengths
+    if len(minuses) and not np.isin(minuses, starts).all():
+        return None
+    decimals = np.zeros(count, np.int64)
+    if len(dots):
+        owners = np.searchsorted(ends, dots)
+        decimals[owners] = ends[owners] - dots - 1
+        if int(decimals[owners].min()) < 1 or int(decimals.max()) > 3 or len(np.unique(owners)) != len(dots):
+            return None
+    try:
+        whole = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
+    except ValueError:
+        return None
+    if len(whole) != count:
+        return None
+    scaled: Ints = whole * _SCALES[decimals]
+    return scaled
+
+
+def _parse_one(text: Raw) -> int | None:
+    try:
+        value = decimal_us_to_ns(bytes(text).strip(b'"'))
+    except ValueError:
+        return None
+    return value if abs(value) < 2**63 else None
+
+
+class _Numbers(dict[Any, int]):
+    """A number for each key, given out as they come; `plain` says which keys are one."""
+
+    def __init__(self, plain: Callable[[Any], Hashable]) -> None:
+        self.keys_in_order: list[Any] = []
+        self._plain = plain
+        self._numbers: dict[Hashable, int] = {}
+
+    def __missing__(self, key: Any) -> int:
+        plain = self._plain(key)
+        number = self._numbers.setdefault(plain, len(self._numbers))
+        if number == len(self.keys_in_order):
+            self.keys_in_order.append(plain)
+        self[key] = number
+        return number
+
+
+class FlowColumns(NamedTuple):
+    """Flow events: the number of the event, and the number of its (category, id)."""
+
+    events: Ints
+    keys: Ints
+
+
+class Columns:
+    """The events of one trace as numbers, in the order of the file.
+
+    `track_key` gives what a (pid, tid) as it stands in the file is. After `close`, by event: `kinds`,
+    `starts` and `lengths` (ns of the file's own clock), `is_timed`, `has_length`, `tracks` (index into
+    `track_keys`).
+    """
+
+    def __init__(self, track_key: Callable[[tuple[Any, Any]], Hashable]) -> None:
+        self.count = 0
+        self._tracks = _Numbers(track_key)
+        self._flow_keys = _Numbers(lambda key: key)
+        self._async_keys = _Numbers(lambda key: key)
+        self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
+        self._flows: list[tuple[Ints, Ints]] = []
+        self._asyncs: list[tuple[Ints, Ints]] = []
+        #: By event of an end, its args.
+        self.end_args: dict[int, bytes] = {}
+        self.has_plain_lengths = True
+
+    def add(self, piece: list[TraceEvent]) -> Kinds:
+        """Take in the next events; gives their kinds."""
+        kinds = np.array([_KIND_OF.get(event.ph, OTHER) for event in piece], dtype=np.uint8)
+        starts, is_timed, _ = parse_times([event.ts for event in piece])
+        lengths, has_length, are_plain = parse_times([event.dur for event in piece])
+        self.has_plain_lengths &= are_plain
+        track = self._tracks.__getitem__
+        tracks = np.array([track((event.pid, event.tid)) for event in piece], dtype=np.int64)
+        self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
+        self._note_ids(piece, kinds)
+        for index in np.flatnonzero(kinds == END).tolist():
+            args = piece[index].args
+            if args is not UNSET:
+                self.end_args[self.count + index] = bytes(args)
+        self.count += len(piece)
+        return kinds
+
+    def _note_ids(self, piece: list[TraceEvent], kinds: Kinds) -> None:
+        flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
+        if len(flows):
+            number = self._flow_keys.__getitem__
+            keys = [number(_flow_key(piece[index])) for index in flows.tolist()]
+            self._flows.append((flows + self.count, np.array(keys, dtype=np.int64)))
+        asyncs = np.flatnonzero(kinds == ASYNC)
+        if len(asyncs):
+            number = self._async_keys.__getitem__
+            keys = [number(async_key(piece[index])) for index in asyncs.tolist()]
+            self._asyncs.append((asyncs + self.count, np.array(keys, dtype=np.int64)))
+
+    def close(self) -> None:
+        """All events are in."""
+        parts, self._parts = self._parts, []
+        empty = np.zeros(0, np.int64)
+        columns = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
+        self.kinds: Kinds = np.concatenate(columns[0]).astype(np.uint8, copy=False)
+        self.starts: Ints = np.concatenate(columns[1])
+        self.lengths: Ints = np.concatenate(columns[2])
+        self.is_timed: Bools = np.concatenate(columns[3]).astype(np.bool_, copy=False)
+        self.has_length: Bools = np.concatenate(columns[4]).astype(np.bool_, copy=False)
+        self.tracks: Ints = np.concatenate(columns[5]).astype(np.int64, copy=False)
+        self.flows = _join(self._flows)
+        self.asyncs = _join(self._asyncs)
+
+    @property
+    def track_keys(self) -> list[Any]:
+        """What each track is in the file."""
+        return self._tracks.keys_in_order
+
+
+def _join(parts: list[tuple[Ints, Ints]]) -> FlowColumns:
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return FlowColumns(empty, empty)
+    events, keys = zip(*parts, strict=True)
+    return FlowColumns(np.concatenate(events), np.concatenate(keys))
+
+
+def _flow_key(event: TraceEvent) -> Hashable:
+    category = b"" if event.cat is UNSET else bytes(event.cat)
+    found = event.id
+    if found is UNSET:
+        found = str(event.more.get("id2")) if event.more is not UNSET else ""
+    return category, str(found)
+
+
+def async_key(event: TraceEvent) -> Hashable:
+    """Equal for events of one async track: category, scope and id; a local id is local to its process."""
+    more = event.more if event.more is not UNSET else {}
+    id2 = more.get("id2")
+    category = b"" if event.cat is UNSET else bytes(event.cat)
+    owner = str(event.pid) if isinstance(id2, dict) and "local" in id2 else None
+    found = str(event.id) if event.id is not UNSET else _spell_id(id2 if id2 is not None else more.get("id"))
+    return category, owner, str(more.get("scope", "")), found
+
+
+def _spell_id(value: object) -> str:
+    if isinstance(value, dict) and len(value) == 1:
+        return str(next(iter(value.values())))
+    return str(value)

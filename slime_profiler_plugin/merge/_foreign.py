@@ -1,0 +1,274 @@
+"""Merging traces that belong to no run of ours: anyone's, on the clocks that they state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from slime_profiler_plugin.read import Damage, Discovery, TraceFile, discover
+
+from ._assemble import Readings, Written, scratch_folder, write_output
+from ._flows import IdSource
+from ._naming import name_traces, trace_order
+from ._notes import Note
+from ._options import MergeOptions
+from ._report import (
+    InputReport,
+    MergeReport,
+    OutputReport,
+    RanksReport,
+    conservation,
+    report_damage,
+)
+from ._rollouts import MergeError, MergeUsageError
+from ._times import UnixClock
+from ._trace import TraceSource
+from ._tracks import DOT, Tracks
+
+#: Where a merge of traces goes when nothing else is said.
+DEFAULT_NAME: Final = "merged.trace.json.gz"
+WALL_CLOCK: Final = "wall clock"
+UNKNOWN_CLOCK: Final = "clock unknown"
+_SUFFIXES: Final = (".json", ".json.gz")
+#: Sources further apart than this are hardly of one run, ns.
+_FAR_APART_NS: Final = 24 * 3600 * 10**9
+_MOST_RANKS: Final = 100_000
+
+
+def merge_traces(
+    paths: Sequence[Path | str],
+    out: Path | None = None,
+    options: MergeOptions = MergeOptions(),  # noqa: B008 - frozen
+) -> MergeReport:
+    """Merge the traces in `paths`, files and folders, into one.
+
+    `out`: a file (``.json`` or ``.json.gz``) or a folder; ``None`` for ``merged.trace.json.gz`` in the
+    working directory. Raises `read.ReadError`, `MergeError` and `MergeUsageError` when nothing can be
+    written, `WorkerError` when a worker process died, and `ConservationError` should anything have got lost.
+    """
+    return merge_discovered(discover([Path(path) for path in paths]), out, options)
+
+
+def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) -> MergeReport:
+    """As `merge_traces`, for what was found already."""
+    path = _output_path(out, found.traces)
+    traces = sorted((t for t in found.traces if options.takes(t.owner.role, t.owner.rank)), key=trace_order)
+    left_out = [str(t.path) for t in found.traces if t not in traces]
+    damage = {str(d): d for d in found.damage}
+    if not traces:
+        raise MergeError(f"nothing to merge{_reasons(found, left_out)}")
+    with scratch_folder(path) as folder:
+        sources = [
+            TraceSource(trace, UnixClock.of(trace, None), [_ALWAYS], (name, _labels(trace)))
+            for trace, name in zip(traces, name_traces(traces), strict=True)
+        ]
+        Readings(options).survey(sources, folder)
+        for source in sources:
+            damage.update((str(d), d) for d in source.damage)
+        warnings = list(_place_unknown(sources))
+        ranks = _count_ranks(traces, options)
+        starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
+        if not starts:
+            raise MergeError(f"no event to merge{_damage_told(damage)}")
+        warnings.extend(_tell_distance(sources))
+        warnings.extend(_tell_duplicates(traces))
+        output = _assemble(path, folder, sources, ranks, min(starts), options)
+    return MergeReport(
+        run_id=None,
+        attempts=[],
+        outputs=[output],
+        processes=[],
+        inputs=[
+            InputReport(
+                file=str(source.trace.path),
+                format=source.trace.format,
+                name=source.name,
+                clock=WALL_CLOCK if source.survey.is_wall else UNKNOWN_CLOCK,
+            )
+            for source in sources
+        ],
+        ranks=ranks,
+        damage=list(map(report_damage, damage.values())),
+        warnings=warnings,
+        ignored=[f"{skipped} ({why})" for skipped, why in found.skipped],
+        left_out=left_out,
+    )
+
+
+_ALWAYS: Final = (float("-inf"), float("inf"))
+
+
+def _output_path(out: Path | None, traces: Sequence[TraceFile]) -> Path:
+    path = Path(DEFAULT_NAME) if out is None else out
+    if not path.name.endswith(_SUFFIXES):
+        if path.exists() and not path.is_dir():
+            raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
+        path = path / DEFAULT_NAME
+    target = path.resolve()
+    for trace in traces:
+        if trace.path.resolve() == target:
+            raise MergeUsageError(f"-o: {path} is one of the files to merge")
+    return path
+
+
+def _labels(trace: TraceFile) -> str:
+    return DOT.join([f"file {trace.path.name}", trace.format])
+
+
+def _place_unknown(sources: Sequence[TraceSource]) -> list[str]:
+    """Shift sources of an unknown clock to the start of the others; those that overlap may share a clock."""
+    unknown = [s for s in sources if s.first_ns is not None and not s.survey.is_wall]
+    known = [s.first_ns for s in sources if s.first_ns is not None and s.survey.is_wall]
+    if not unknown:
+        return []
+    for source in unknown:
+        source.name = DOT.join([source.name, UNKNOWN_CLOCK])
+    start = min(known, default=None)
+    groups = _overlapping(unknown)
+    together = len(groups) == 1
+    for group in groups:
+        first = min(s.first_ns for s in group if s.first_ns is not None)
+        at = first if together else 0
+        for source in group:
+            source.shift_ns = (at if start is None else start) - first
+    if len(sources) == 1:
+        return []
+    told = ", ".join(s.trace.path.name for s in unknown[:_TOLD])
+    more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
+    placed = "their times stand as they are" if together and start is None else "they stand at the start"
+    return [f"no wall clock in {told}{more}: how they lie to other sources in time is unknown; {placed}"]
+
+
+_TOLD: Final = 5
+
+
+def _overlapping(sources: Sequence[TraceSource]) -> list[list[TraceSource]]:
+    """Groups of sources whose times overlap, as they are in the files."""
+    groups: list[list[TraceSource]] = []
+    reach: int | None = None
+    for source in sorted(sources, key=lambda s: s.first_ns or 0):
+        first, last = source.first_ns or 0, source.last_ns or 0
+        if reach is not None and first <= reach:
+            groups[-1].append(source)
+            reach = max(reach, last)
+        else:
+            groups.append([source])
+            reach = last
+    return groups
+
+
+def _tell_distance(sources: Sequence[TraceSource]) -> list[str]:
+    timed = [s for s in sources if s.first_ns is not None and s.survey.is_wall]
+    if len(timed) < 2:
+        return []
+    first = min(timed, key=lambda s: s.first_ns or 0)
+    last = max(timed, key=lambda s: s.first_ns or 0)
+    apart = (last.first_ns or 0) - (first.first_ns or 0)
+    if apart < _FAR_APART_NS:
+        return []
+    days = apart / (24 * 3600 * 1e9)
+    return [f"{first.trace.path.name} and {last.trace.path.name} lie {days:.1f} days apart"]
+
+
+def _tell_duplicates(traces: Sequence[TraceFile]) -> list[str]:
+    """That several files are of one rank."""
+    by_rank: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for trace in traces:
+        owner = trace.owner
+        if owner.rank is not None and owner.role != "engine":
+            by_rank[owner.role, owner.rank, owner.detail].append(trace.path.name)
+    told = []
+    for (role, rank, _), names in by_rank.items():
+        if len(names) > 1:
+            who = f"{role} rank {rank}" if role else f"rank {rank}"
+            told.append(f"{len(names)} files say they are {who}: {', '.join(names[:_TOLD])}; all are kept")
+    return told
+
+
+def _count_ranks(traces: Sequence[TraceFile], options: MergeOptions) -> list[RanksReport]:
+    """Who is there, of those that number themselves; a single trace is not asked for the others."""
+    groups: dict[str, list[TraceFile]] = defaultdict(list)
+    for trace in traces:
+        if trace.owner.rank is not None:
+            groups[trace.owner.role or "rank"].append(trace)
+    reports = []
+    for role, group in groups.items():
+        seen = {trace.owner.rank for trace in group}
+        size = max((t.owner.world_size for t in group if t.owner.world_size is not None), default=None)
+        listed = range(size) if size is not None and size <= _MOST_RANKS and len(group) > 1 else range(0)
+        named = None if role == "rank" else role
+        missing = [rank for rank in listed if rank not in seen and options.takes(named, rank)]
+        reports.append(RanksReport(attempt=0, role=role, seen=len(seen), world_size=size, missing=missing))
+    return reports
+
+
+def _assemble(
+    path: Path,
+    folder: Path,
+    sources: list[TraceSource],
+    ranks: list[RanksReport],
+    origin: int,
+    options: MergeOptions,
+) -> OutputReport:
+    tracks, ids = Tracks(), IdSource()
+    for source in sources:
+        source.claim(tracks, ids)
+    last = max(source.last_ns + source.shift_ns for source in sources if source.last_ns is not None)
+    notes = [
+        _note_missing(report.role, rank, (origin, last), tracks)
+        for report in ranks
+        for rank in report.missing
+    ]
+    base = origin if any(source.survey.is_wall for source in sources) else None
+    head: dict[str, Any] = {"displayTimeUnit": "ms"}
+    if base is not None:
+        head["baseTimeNanoseconds"] = base
+    head[options.mark] = {
+        "version": 1,
+        "base_unix_ns": base,
+        "sources": [
+            {
+                "file": source.trace.path.name,
+                "format": source.trace.format,
+                "name": source.name,
+                "metadata": source.trace.header.metadata,
+            }
+            for source in sources
+        ],
+    }
+
+    def tail(written: Written) -> dict[str, Any]:
+        told = conservation(written, len(notes), [source.ledger for source in sources])
+        return {"slime_profiler_conservation": told}
+
+    written = write_output(path, folder, sources, [], notes, tracks, ids, origin, head, tail, options)
+    return OutputReport.of(
+        written,
+        path=path,
+        rollouts=[],
+        lasted_ns={},
+        notes=len(notes),
+        base_ns=origin,
+        base_unix_ns=base,
+        sources=[source.ledger for source in sources],
+    )
+
+
+def _note_missing(role: str, rank: int, span: tuple[int, int], tracks: Tracks) -> Note:
+    name = f"rank {rank}" if role == "rank" else f"{role} rank {rank}"
+    pid = tracks.add_process(DOT.join([name, "missing"]), "missing")
+    return Note(pid, tracks.add_thread(pid, "missing"), "missing", *span, {})
+
+
+def _reasons(found: Discovery, left_out: list[str]) -> str:
+    told = [str(d) for d in found.damage[:_TOLD]]
+    told += [f"{path}: {why}" for path, why in found.skipped[:_TOLD]]
+    if left_out:
+        told.append(f"{len(left_out)} traces are of roles or ranks that were not asked for")
+    return "".join(f"; {each}" for each in told)
+
+
+def _damage_told(damage: dict[str, Damage]) -> str:
+    return "".join(f"; {each}" for each in list(damage.values())[:_TOLD])

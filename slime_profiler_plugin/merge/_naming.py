@@ -1,0 +1,71 @@
+"""What a trace is called that says little or nothing of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from slime_profiler_plugin.phases import role_order
+from slime_profiler_plugin.read import Owner, TraceFile
+
+from ._tracks import DOT, format_ranks
+
+_SUFFIXES: Final = (".gz", ".zip", ".json", ".trace", ".pt", ".sqlite", ".nsys-rep")
+
+
+def stem(path: Path) -> str:
+    """The name of a trace without what all of them end in.
+
+    >>> stem(Path("rank0.pt.trace.json.gz"))
+    'rank0'
+    """
+    name = path.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name or path.name
+
+
+def name_trace(owner: Owner, path: Path) -> str:
+    """Who recorded a trace: ``rank 3``, ``engine · tp0``, else ``rank unknown`` and the name of its file.
+
+    >>> name_trace(Owner(rank=3), Path("x.json")), name_trace(Owner(), Path("gpu07.json"))
+    ('rank 3', 'rank unknown · gpu07')
+    """
+    parts = [] if owner.role is None else [owner.role]
+    if owner.rank is not None and owner.role != "engine":
+        parts = [f"{owner.role} rank {owner.rank}" if owner.role else f"rank {owner.rank}"]
+    if owner.ranks:
+        parts.append(format_ranks(owner.ranks))
+    if owner.detail:
+        parts.append(owner.detail)
+    if owner.role is None and owner.rank is None and not owner.ranks:
+        parts = ["rank unknown", stem(path)]
+    return DOT.join(parts)
+
+
+def name_traces(traces: Sequence[TraceFile]) -> list[str]:
+    """A name for each; where two are alike, what tells their files apart is added."""
+    names = [name_trace(trace.owner, trace.path) for trace in traces]
+    for tell in (stem, lambda path: path.parent.name, str):
+        shown = Counter(names)
+        names = [
+            f"{name}{DOT}{tell(trace.path)}" if shown[name] > 1 and tell(trace.path) not in name else name
+            for name, trace in zip(names, traces, strict=True)
+        ]
+    return names
+
+
+def trace_order(trace: TraceFile) -> tuple[Any, ...]:
+    """Sort key: by role, rank, parallel ranks, then by file, whatever the order they are named in."""
+    owner = trace.owner
+    return (
+        role_order(owner.role),
+        owner.rank is None,
+        owner.rank or 0,
+        sorted(owner.ranks.items()),
+        owner.detail,
+        trace.path.name,
+        str(trace.path),
+    )

@@ -1,0 +1,221 @@
+"""The second reading of a trace: its events with their new numbers and times, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw
+
+from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, read_pieces
+
+from ._budget import KERNEL, OTHER_SLICE, Thresholds
+from ._columns import Bools, Ints
+from ._filters import OUTSIDE_WINDOW, drop_arrows
+from ._ledger import ConservationError
+from ._part import Part, PartWriter
+from ._source import add_members, members, raw_us
+from ._survey import Table, load_end_args
+
+_ENCODER: Final = msgspec.json.Encoder()
+_ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})
+#: The shortest decimal text of a double is that of a whole number of ns up to here, in us.
+_EXACT_NS: Final = 10**15
+
+
+class Late(NamedTuple):
+    """What is dropped once everything is surveyed: outside `window` (ns, output's clock), below
+    thresholds."""
+
+    window: tuple[int, int] | None = None
+    thresholds: Thresholds = Thresholds()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it drops nothing."""
+        return self.window is None and self.thresholds == Thresholds()
+
+
+class RewriteTask(NamedTuple):
+    """What a worker needs to write a surveyed trace.
+
+    `tracks` are (pid, tid) by number of the row; `shift_ns` leads from the times in the columns to those that
+    are written; `first_flow` and `first_async` are the ids before the first.
+    """
+
+    trace: TraceFile
+    name: str
+    folder: Path
+    tracks: list[tuple[int, int]]
+    shift_ns: int
+    first_flow: int
+    first_async: int
+    annotation: bytes
+    late: Late
+    part: Path
+    compress: bool
+
+
+class Rewritten(NamedTuple):
+    """What was written of a trace."""
+
+    part: Part
+    events: int
+    dropped: Counter[str]
+
+
+def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritten:
+    """Read the trace again and write what belongs to the output. Raises `ConservationError` when it is not
+    the file that was surveyed.
+    """
+    table = Table.load(task.folder)
+    rows, dropped = np.array(table.rows), Counter[str]()
+    if not task.late.is_idle:
+        rows, dropped = _drop_late(table, task.late)
+    rewriter = _Rewriter(task, table, rows)
+    events = 0
+    damage: list[Damage] = []
+    first = 0
+    with task.part.open("wb") as file:
+        writer = PartWriter(file, compress=task.compress)
+        for piece in read_pieces(task.trace, damage, advance):
+            if first + len(piece) > len(rows):
+                break
+            count, text = rewriter.rewrite(piece, first)
+            first += len(piece)
+            events += count
+            if count:
+                writer.write(b",\n" + text)
+        part = writer.finish()
+    if first != len(rows) or events != int((rows >= 0).sum()):
+        raise ConservationError(f"{task.trace.path} has changed while it was merged")
+    return Rewritten(part, events, dropped)
+
+
+def _drop_late(table: Table, late: Late) -> tuple[Ints, Counter[str]]:
+    rows = np.array(table.rows)
+    dropped: Counter[str] = Counter()
+
+    def drop(reason: str, which: Bools) -> None:
+        count = int((which & (rows >= 0)).sum())
+        if count:
+            dropped[reason] += count
+            rows[which] = -1
+
+    if late.window is not None:
+        first, last = late.window
+        drop(OUTSIDE_WINDOW, (table.starts > last) | (table.starts + table.lengths < first))
+    kernel_ns, other_ns = late.thresholds
+    if len(table.sizes_class):
+        drop("kernel, dropped for the budget", (table.sizes_class == KERNEL) & (table.lengths < kernel_ns))
+        others = (table.sizes_class == OTHER_SLICE) & (table.lengths < other_ns)
+        drop("slice, dropped for the budget", others)
+    gone = np.zeros(len(rows), np.bool_)
+    gone[table.flow_events[drop_arrows(table.flow_slices, table.flow_partners, rows < 0)]] = True
+    drop("arrow of a dropped slice", gone)
+    return rows, dropped
+
+
+class _Rewriter:
+    """Writes piece after piece; what is rare is kept apart, so that the many cost little."""
+
+    def __init__(self, task: RewriteTask, table: Table, rows: Ints) -> None:
+        self._rows = rows
+        self._times = table.starts + task.shift_ns
+        self._lengths = table.lengths
+        self._pids = np.array([pid for pid, _ in task.tracks] or [0], dtype=np.int64)
+        self._tids = np.array([tid for _, tid in task.tracks] or [0], dtype=np.int64)
+        ids = np.concatenate((table.flow_ids + task.first_flow, table.async_ids + task.first_async))
+        events = np.concatenate((table.flow_events, table.async_events))
+        order = np.argsort(events, kind="stable")
+        self._id_events, self._ids = events[order], ids[order]
+        self._begins = set(table.begins.tolist())
+        self._closers = dict(zip(table.begins.tolist(), table.closers.tolist(), strict=True))
+        self._end_args = load_end_args(task.folder)
+        self._annotation = task.annotation
+        self._keeps_lengths = bool(table.keeps_lengths[0])
+        self._are_exact = bool(len(rows) == 0 or int(self._times[rows >= 0].max(initial=0)) < _EXACT_NS)
+
+    def rewrite(self, piece: list[TraceEvent], first: int) -> tuple[int, bytes]:
+        """How many events of the piece are written, and their text, joined by commas."""
+        last = first + len(piece)
+        rows = self._rows[first:last]
+        kept = np.flatnonzero(rows >= 0)
+        if not len(kept):
+            return 0, b""
+        numbers = rows[kept]
+        times = self._times[first:last][kept]
+        self._set_ids(piece, first, last)
+        self._set_begins(piece, first, last)
+        chosen = piece if len(kept) == len(piece) else [piece[index] for index in kept.tolist()]
+        starts: list[Any] = (times / 1000).tolist() if self._are_exact else list(map(raw_us, times.tolist()))
+        pids, tids = self._pids[numbers].tolist(), self._tids[numbers].tolist()
+        odd: list[int] = []
+        for place, (event, pid, tid, start) in enumerate(zip(chosen, pids, tids, starts, strict=True)):
+            event.pid = pid
+            event.tid = tid
+            event.ts = start
+            if event.more is not UNSET:
+                odd.append(place)
+        if not self._keeps_lengths:
+            self._set_lengths(chosen, self._lengths[first:last][kept])
+        if self._annotation:
+            self._annotate(chosen)
+        if odd:
+            return len(chosen), b",\n".join(_encode_whole(event) for event in chosen)
+        return len(chosen), _ENCODER.encode(chosen)[1:-1]
+
+    def _set_ids(self, piece: list[TraceEvent], first: int, last: int) -> None:
+        begin, end = np.searchsorted(self._id_events, [first, last])
+        events = (self._id_events[begin:end] - first).tolist()
+        for index, number in zip(events, self._ids[begin:end].tolist(), strict=True):
+            event = piece[index]
+            event.id = number
+            if event.more is not UNSET:
+                event.more = {
+                    key: value for key, value in event.more.items() if key not in ("id", "id2")
+                } or UNSET
+
+    def _set_begins(self, piece: list[TraceEvent], first: int, last: int) -> None:
+        if not self._begins:
+            return
+        for number in range(first, last):
+            if number in self._begins:
+                event = piece[number - first]
+                event.ph = "X"
+                event.dur = Raw(b"0")
+                if number in self._end_args:
+                    event.args = _join_args(event.args, self._end_args[number])
+                if self._closers[number] < 0:
+                    text = b"{}" if event.args is UNSET else bytes(event.args)
+                    event.args = Raw(add_members(text, b'"unclosed":true'))
+
+    def _set_lengths(self, chosen: list[TraceEvent], lengths: Ints) -> None:
+        for event, length in zip(chosen, lengths.tolist(), strict=True):
+            if event.ph == "X":
+                event.dur = length / 1000 if length < _EXACT_NS else raw_us(length)
+
+    def _annotate(self, chosen: list[TraceEvent]) -> None:
+        for event in chosen:
+            if event.cat is not UNSET and event.ph == "X" and bytes(event.cat) in _ANNOTATIONS:
+                text = b"{}" if event.args is UNSET else bytes(event.args)
+                event.args = Raw(add_members(text, self._annotation))
+
+
+def _encode_whole(event: TraceEvent) -> bytes:
+    more, event.more = event.more, UNSET
+    text = _ENCODER.encode(event)
+    return text if more is UNSET else add_members(text, members(more))
+
+
+def _join_args(begin: Raw | Any, end: bytes) -> Raw:
+    """The args of a begin and of its end; where both name one, the end's."""
+    first = {} if begin is UNSET else msgspec.json.decode(begin)
+    second = msgspec.json.decode(end)
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return Raw(end if begin is UNSET else bytes(begin))
+    return Raw(b"{" + members({**first, **second}) + b"}")

@@ -1,0 +1,101 @@
+"""The slices of a trace on their tracks: which must change lanes, and which one lies under a flow event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ._columns import Ints
+from ._lanes import assign_lanes
+
+#: More lanes than this are looked for with a tree instead of one after the other.
+_FEW_LANES: Final = 16
+#: Slices between two marks of the latest end so far.
+_STRIDE: Final = 512
+
+
+class TrackSlices(NamedTuple):
+    """The slices of one track by start, the longer first: their events, starts and ends (ns), lanes."""
+
+    track: int
+    events: Ints
+    starts: Ints
+    ends: Ints
+    lanes: Ints
+
+
+def lay_out_tracks(events: Ints, tracks: Ints, starts: Ints, ends: Ints) -> Iterator[TrackSlices]:
+    """Each track with the lanes of its slices, such that no two on one lane cross.
+
+    A slice goes to the first lane where it fits; one that ends when another begins does not cross it.
+
+    >>> one = np.zeros(3, np.int64)
+    >>> laid = next(lay_out_tracks(np.array([7, 8, 9]), one, np.array([3, 5, 6]), np.array([6, 8, 7])))
+    >>> laid.events.tolist(), laid.lanes.tolist()
+    ([7, 8, 9], [0, 1, 0])
+    """
+    if not len(events):
+        return
+    order = np.lexsort((-ends, starts, tracks))
+    bounds = np.flatnonzero(np.diff(tracks[order])) + 1
+    for group in np.split(order, bounds):
+        own_starts, own_ends = starts[group], ends[group]
+        lanes = _find_lanes(own_starts, own_ends)
+        yield TrackSlices(int(tracks[group[0]]), events[group], own_starts, own_ends, lanes)
+
+
+def _find_lanes(starts: Ints, ends: Ints) -> Ints:
+    if bool((ends[:-1] <= starts[1:]).all()):  # one after the other
+        return np.zeros(len(starts), np.int64)
+    first_start, first_end = starts.tolist(), ends.tolist()
+    lanes = [0] * len(first_start)
+    stacks: list[list[int]] = [[]]
+    for index, start in enumerate(first_start):
+        end = first_end[index]
+        for lane, stack in enumerate(stacks):
+            while stack and stack[-1] <= start:
+                stack.pop()
+            if not stack or end <= stack[-1]:
+                stack.append(end)
+                if lane:
+                    lanes[index] = lane
+                break
+        else:
+            if len(stacks) == _FEW_LANES:
+                lanes = assign_lanes(list(zip(first_start, first_end, strict=True)))
+                break
+            lanes[index] = len(stacks)
+            stacks.append([end])
+    return np.array(lanes, dtype=np.int64)
+
+
+def find_innermost(slices: TrackSlices, times: Ints) -> Ints:
+    """For each time the place in `slices` of the slice that began last of those that are open then, or -1.
+
+    A slice is open from its start up to, but not at, its end; one of length 0 at its start.
+    """
+    places = np.searchsorted(slices.starts, times, side="right") - 1
+    found = np.where(places >= 0, places, 0)
+    is_open = (slices.ends[found] > times) | (slices.starts[found] == times)
+    unsure = np.flatnonzero((places >= 0) & ~is_open)
+    places = np.where(is_open | (places < 0), places, -1)
+    if len(unsure):
+        latest = np.maximum.reduceat(slices.ends, np.arange(0, len(slices.ends), _STRIDE))
+        for index in unsure.tolist():
+            places[index] = _last_open(slices.ends, latest, int(found[index]), int(times[index]))
+    return places
+
+
+def _last_open(ends: Ints, latest: Ints, last: int, at: int) -> int:
+    """The last place up to `last` whose slice ends after `at`; `latest` are the largest ends by stride."""
+    stride = last // _STRIDE
+    inside = np.flatnonzero(ends[stride * _STRIDE : last + 1] > at)
+    if len(inside):
+        return stride * _STRIDE + int(inside[-1])
+    before = np.flatnonzero(latest[:stride] > at)
+    if not len(before):
+        return -1
+    first = int(before[-1]) * _STRIDE
+    return first + int(np.flatnonzero(ends[first : first + _STRIDE] > at)[-1])

@@ -1,0 +1,372 @@
+"""The first reading of a trace: which events belong to the output, where they stand, which ids they need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+
+from slime_profiler_plugin.read import Damage, TraceFile, read_pieces
+
+from ._begins import match_ends
+from ._budget import DurationSizes, EventSizes
+from ._columns import ASYNC, BEGIN, END, FLOW_END, FLOW_START, METADATA, NO_PHASE, SLICE, Bools, Columns, Ints
+from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
+from ._flows import Flows, number_flows
+from ._ledger import Ledger
+from ._slices import find_innermost, lay_out_tracks
+from ._track_names import TrackKey, TrackNames, plain_track
+
+#: What fits 64 bits whatever is added to it, in ns.
+_LATEST_NS: Final = 2**62
+#: A file whose latest time is before this Unix time (in 2001) does not count from 1970.
+_EARLIEST_WALL_NS: Final = 10**18
+#: An event at time 0 is none where everything else is at least this much later, ns.
+_FAR_NS: Final = 3600 * 10**9
+_END_ARGS: Final = "end_args.msgpack"
+
+
+class Clock(Protocol):
+    """How the times of a trace are brought onto the clock of the output."""
+
+    @property
+    def least_ns(self) -> int:
+        """The least time that is one, in ns of the file itself."""
+
+    def place_all(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+        """Starts and ends on the output's clock, ns."""
+
+
+class SurveyTask(NamedTuple):
+    """What a worker needs to survey a trace; it leaves its columns in `folder`.
+
+    `stretches` of time (ns, the output's clock, both ends included) belong to the output.
+    """
+
+    trace: TraceFile
+    name: str
+    clock: Clock
+    stretches: list[tuple[float, float]]
+    categories: frozenset[str] | None
+    min_duration_ns: int
+    with_sizes: bool
+    folder: Path
+
+
+class Survey(NamedTuple):
+    """What the parent needs to know of a surveyed trace.
+
+    `rows` are (track, lane) by their number in the columns. Times are those of the output's clock, ns.
+    `is_wall`: the times look like Unix times. `flows` and `asyncs`: how many ids are needed. `counts`:
+    slices, arrows and the like as they will be written. `mended`: what is written other than it was read, by
+    what was done.
+    """
+
+    ledger: Ledger
+    damage: list[Damage]
+    names: TrackNames
+    rows: list[tuple[TrackKey, int]]
+    first_ns: int | None
+    last_ns: int | None
+    is_wall: bool
+    flows: int
+    asyncs: int
+    counts: Counter[str]
+    mended: Counter[str]
+    sizes: DurationSizes | None
+
+
+class Table(NamedTuple):
+    """The columns that the second reading needs.
+
+    By number of the event: `rows` (number of its row, -1 for what is not written), `starts`, `lengths` (ns),
+    `sizes_class` (empty without a budget). `flow_events` are numbers of events, with their `flow_ids` from 1
+    on, the events of the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of
+    their other end (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are
+    events that are written as slices, `closers` the ends that closed them.
+    """
+
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+    sizes_class: Ints
+    flow_events: Ints
+    flow_ids: Ints
+    flow_slices: Ints
+    flow_partners: Ints
+    async_events: Ints
+    async_ids: Ints
+    begins: Ints
+    closers: Ints
+    keeps_lengths: Ints
+
+    def save(self, folder: Path) -> None:
+        """Each column as a file of its own."""
+        for name, column in self._asdict().items():
+            np.save(folder / f"{name}.npy", column)
+
+    @classmethod
+    def load(cls, folder: Path) -> Table:
+        """What `save` left there."""
+        return cls(*(np.load(folder / f"{name}.npy") for name in cls._fields))
+
+
+def load_end_args(folder: Path) -> dict[int, bytes]:
+    """By event of the begin, the args of the end that closed it."""
+    return msgspec.msgpack.decode((folder / _END_ARGS).read_bytes(), type=dict[int, bytes])
+
+
+def survey_trace(task: SurveyTask, advance: Callable[[int], None]) -> Survey:
+    """Read the trace once. `advance` is told how many bytes of the file were read since the last call."""
+    damage: list[Damage] = []
+    names = TrackNames(task.trace.header.identity.get("pid"))
+    columns = Columns(plain_track)
+    marks = CategoryMarks(task.categories) if task.categories is not None else None
+    sizes = EventSizes() if task.with_sizes else None
+    for piece in read_pieces(task.trace, damage, advance):
+        kinds = columns.add(piece)
+        for index in np.flatnonzero(kinds == METADATA).tolist():
+            names.note(piece[index])
+        if marks is not None:
+            marks.add(piece)
+        if sizes is not None:
+            sizes.add(piece)
+    columns.close()
+    surveyed = _Surveyed(task, columns)
+    surveyed.drop_untimed()
+    surveyed.place()
+    surveyed.lay_out()
+    surveyed.bind_flows()
+    surveyed.filter(marks)
+    return surveyed.finish(damage, names, sizes)
+
+
+class _Surveyed:
+    """The steps of a survey once all events are in columns; each drops what does not go on."""
+
+    def __init__(self, task: SurveyTask, columns: Columns) -> None:
+        self._task = task
+        self._columns = columns
+        self._ledger = Ledger(source=task.name, read=columns.count)
+        self._mended: Counter[str] = Counter()
+        #: Events that go on.
+        self._is_left: Bools = np.ones(columns.count, np.bool_)
+        self._is_slice: Bools = columns.kinds == SLICE
+        self._rows = np.zeros(columns.count, np.int64)
+
+    def drop_untimed(self) -> None:
+        """Drop what cannot be placed in time; find the lengths of what has a begin and an end."""
+        columns = self._columns
+        kinds, starts = columns.kinds, columns.starts
+        described = kinds == METADATA
+        self._ledger.described = int(described.sum())
+        self._is_left &= ~described
+        self._drop("event without a phase letter", kinds == NO_PHASE)
+        self._drop("event without a time", ~columns.is_timed)
+        self._is_wall = (
+            self._task.trace.header.base_ns is not None
+            or int(starts[self._is_left].max(initial=0)) >= _EARLIEST_WALL_NS
+        )
+        self._drop("slice of negative length", self._is_slice & (columns.lengths < 0))
+        self._drop("event at time 0 or before", starts < self._least_time())
+        ends = starts + np.where(self._is_slice, columns.lengths, 0)
+        beyond = (starts >= _LATEST_NS) | (ends >= _LATEST_NS) | (ends < starts)
+        self._drop("event at a time beyond the clock", beyond)
+        lengthless = self._is_left & self._is_slice & ~columns.has_length
+        if lengthless.any():
+            self._mended["slice without a length, written with length 0"] = int(lengthless.sum())
+        self._match_begins()
+
+    def _least_time(self) -> int:
+        """Times before it are none: what could not be measured is written as 0, far from all that was."""
+        least = self._task.clock.least_ns
+        starts = self._columns.starts[self._is_left]
+        positive = starts[starts > 0]
+        is_far = len(positive) > 0 and int(positive.min()) > _FAR_NS
+        return max(least, 1) if is_far and least >= 0 else least
+
+    def _match_begins(self) -> None:
+        columns = self._columns
+        kinds = columns.kinds
+        events = np.flatnonzero(self._is_left & ((kinds == BEGIN) | (kinds == END)))
+        ends = columns.starts + np.where(self._is_slice, columns.lengths, 0)
+        last = int(ends[self._is_left].max(initial=0))
+        found = match_ends(events, columns.tracks[events], columns.starts[events], kinds[events], last)
+        columns.lengths[found.begins] = found.lengths
+        self._is_slice[found.begins] = True
+        self._begins, self._closers = found.begins, found.closers
+        closed = found.closers[found.closers >= 0]
+        args = self._columns.end_args
+        self._end_args = {
+            begin: args[end]
+            for begin, end in zip(found.begins.tolist(), found.closers.tolist(), strict=True)
+            if end in args
+        }
+        self._is_left[closed] = False
+        self._ledger.joined = len(closed)
+        stray = np.zeros(columns.count, np.bool_)
+        stray[found.stray] = True
+        self._drop("end without a begin", stray)
+        unclosed = len(found.begins) - len(closed)
+        if unclosed:
+            self._mended["slice that never ends, written to the end of its file"] = unclosed
+
+    def place(self) -> None:
+        """Bring times onto the output's clock; set aside what belongs to other rollouts."""
+        columns = self._columns
+        lengths = np.where(self._is_slice, columns.lengths, 0)
+        self._starts = np.zeros(columns.count, np.int64)
+        self._ends = np.zeros(columns.count, np.int64)
+        left = np.flatnonzero(self._is_left)
+        if len(left):
+            placed = self._task.clock.place_all(columns.starts[left], lengths[left])
+            self._starts[left], self._ends[left] = placed
+        outside = (self._starts <= -_LATEST_NS) | (self._ends >= _LATEST_NS)
+        self._drop("event at a time beyond the clock", outside)
+        inside = np.zeros(columns.count, np.bool_)
+        for first, last in self._task.stretches:
+            inside |= (self._starts <= last) & (self._ends >= first)
+        elsewhere = self._is_left & ~inside
+        self._ledger.other_rollouts = int(elsewhere.sum())
+        self._is_left &= inside
+
+    def lay_out(self) -> None:
+        """Give every event a row: its track, or a lane of it where slices would cross."""
+        columns = self._columns
+        self._laid = []
+        lanes = np.zeros(columns.count, np.int64)
+        slices = np.flatnonzero(self._is_left & self._is_slice)
+        tracks = columns.tracks[slices]
+        for laid in lay_out_tracks(slices, tracks, self._starts[slices], self._ends[slices]):
+            self._laid.append(laid)
+            if laid.lanes.any():
+                lanes[laid.events] = laid.lanes
+        self._lanes = lanes
+
+    def bind_flows(self) -> None:
+        """Number the flow events and find the slice that each lies on; they go where their slice goes."""
+        flows = self._columns.flows
+        in_use = self._is_left[flows.events]
+        self._flow_events = events = flows.events[in_use]
+        times, kinds = self._starts[events], self._columns.kinds[events]
+        self._flows: Flows = number_flows(flows.keys[in_use], times, kinds)
+        self._flow_slices = np.full(len(events), -1, np.int64)
+        tracks = self._columns.tracks[events]
+        order = np.argsort(tracks, kind="stable")
+        sorted_tracks = tracks[order]
+        for laid in self._laid:
+            first, last = np.searchsorted(sorted_tracks, [laid.track, laid.track + 1])
+            places = order[first:last]
+            if not len(places):
+                continue
+            found = find_innermost(laid, times[places])
+            bound = found >= 0
+            self._flow_slices[places[bound]] = laid.events[found[bound]]
+            self._lanes[events[places[bound]]] = laid.lanes[found[bound]]
+        del self._laid
+
+    def filter(self, marks: CategoryMarks | None) -> None:
+        """Drop what was not asked for, and arrows with the slices they lie on."""
+        if marks is None and not self._task.min_duration_ns:
+            return
+        kinds = self._columns.kinds
+        is_flow = (kinds >= FLOW_START) & (kinds <= FLOW_END)
+        unwanted = np.zeros(self._columns.count, np.bool_)
+        if marks is not None:
+            unwanted |= ~marks.all() & ~is_flow
+        self._drop(NOT_OF_CATEGORY, unwanted)
+        if self._task.min_duration_ns:
+            short = self._is_slice & (self._ends - self._starts < self._task.min_duration_ns)
+            self._drop(TOO_SHORT, short)
+        gone = drop_arrows(self._flow_slices, self._flows.partners, ~self._is_left)
+        arrows = np.zeros(self._columns.count, np.bool_)
+        arrows[self._flow_events[gone]] = True
+        self._drop(WITHOUT_SLICE, arrows)
+
+    def finish(self, damage: list[Damage], names: TrackNames, sizes: EventSizes | None) -> Survey:
+        """Save the columns; say what there is."""
+        columns, left = self._columns, self._is_left
+        kept = np.flatnonzero(left)
+        self._ledger.written = len(kept)
+        self._ledger.check()
+        rows, listed = self._number_rows(kept)
+        is_async = left[columns.asyncs.events]
+        asyncs = columns.asyncs.events[is_async]
+        table = Table(
+            rows=rows,
+            starts=self._starts,
+            lengths=self._ends - self._starts,
+            sizes_class=np.zeros(0, np.int8) if sizes is None else sizes.classes(self._is_slice),
+            flow_events=self._flow_events,
+            flow_ids=self._flows.ids,
+            flow_slices=self._flow_slices,
+            flow_partners=self._flows.partners,
+            async_events=asyncs,
+            async_ids=columns.asyncs.keys[is_async] + 1,
+            begins=self._begins,
+            closers=self._closers,
+            keeps_lengths=np.array([self._keeps_lengths()]),
+        )
+        table.save(self._task.folder)
+        (self._task.folder / _END_ARGS).write_bytes(msgspec.msgpack.encode(self._end_args))
+        return Survey(
+            ledger=self._ledger,
+            damage=damage,
+            names=names,
+            rows=listed,
+            first_ns=int(self._starts[kept].min()) if len(kept) else None,
+            last_ns=int(self._ends[kept].max()) if len(kept) else None,
+            is_wall=self._is_wall,
+            flows=self._flows.highest,
+            asyncs=int(table.async_ids.max()) if len(asyncs) else 0,
+            counts=self._count(kept),
+            mended=self._mended,
+            sizes=None if sizes is None else sizes.by_duration(table, left),
+        )
+
+    def _keeps_lengths(self) -> int:
+        columns = self._columns
+        slices = self._is_left & self._is_slice
+        same = (self._ends - self._starts)[slices] == columns.lengths[slices]
+        whole = columns.has_plain_lengths and not len(self._begins) and bool(columns.has_length[slices].all())
+        return int(whole and bool(same.all()))
+
+    def _number_rows(self, kept: Ints) -> tuple[Ints, list[tuple[TrackKey, int]]]:
+        """The row of every event, and the rows in use; tracks in the order in which they come in the file."""
+        lane_count = int(self._lanes.max(initial=0)) + 1
+        combined = self._columns.tracks[kept] * lane_count + self._lanes[kept]
+        used, numbers = np.unique(combined, return_inverse=True)
+        rows = np.full(self._columns.count, -1, np.int64)
+        rows[kept] = numbers
+        keys = self._columns.track_keys
+        return rows, [(keys[row // lane_count], row % lane_count) for row in used.tolist()]
+
+    def _count(self, kept: Ints) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        kinds = self._columns.kinds[kept]
+        counts["slices"] = int(self._is_slice[kept].sum())
+        counts["async events"] = int((kinds == ASYNC).sum())
+        partners = self._flows.partners
+        kind = self._columns.kinds[self._flow_events]
+        left = self._is_left[self._flow_events]
+        heads = np.flatnonzero(left & (kind == FLOW_START) & (partners >= 0))
+        tails = partners[heads]
+        bound = (self._flow_slices[heads] >= 0) & (self._flow_slices[tails] >= 0)
+        times = self._starts[self._flow_events]
+        backwards = times[tails] < times[heads]
+        counts["arrows"] = int((bound & ~backwards).sum())
+        counts["arrows that end before they begin"] = int((bound & backwards).sum())
+        counts["arrows that lie on no slice at one end"] = int((~bound).sum())
+        counts["ends of arrows without the other end"] = int((left & (partners < 0)).sum())
+        return +counts
+
+    def _drop(self, reason: str, which: Bools) -> None:
+        dropped = self._is_left & which
+        count = int(dropped.sum())
+        if count:
+            self._ledger.dropped[reason] += count
+            self._is_left &= ~dropped
