@@ -50,10 +50,9 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.argument("run_dir", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option(
     "--rollout",
-    default="latest",
     metavar="R|A:B|all|initial|latest",
     help="A number, a half-open range (3:5 is 3 and 4), or all (one file each). Default: latest complete.",
 )
@@ -62,44 +61,68 @@ def main(context: click.Context) -> None:
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="A file (.json, .json.gz), or a folder for one per rollout. Default: merged/ in RUN_DIR.",
+    help="A file (.json, .json.gz), or a folder for one per rollout. Default: merged/ in the run's folder, "
+    "merged.trace.json.gz here without a run.",
 )
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt. Default: all.")
+@click.option("--ranks", metavar="R,A-B", help="Only processes of these ranks: 0,3-5.")
+@click.option("--roles", metavar="ROLE,...", help="Only processes of these roles: actor,engine.")
+@click.option("--category", metavar="CAT,...", help="Only events of these categories: kernel,phase.")
+@click.option("--min-duration", metavar="D", help="Only slices that lasted as long: 20us, 1.5ms.")
+@click.option("--window", metavar="START:END", help="Only what touches these seconds of the whole: 1.5:3.")
+@click.option(
+    "--budget-mb",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="About how large, uncompressed; the shortest kernels go first. Default 0: everything is written.",
+)
+@click.option("--archive", is_flag=True, help="Also a ZIP of the sources as they are, for Perfetto >= 58.2.")
+@click.option(
+    "--jobs", type=click.IntRange(min=0), default=0, metavar="N", help="Processes. Default: all cores."
+)
 @click.option("--allow-partial", is_flag=True, help="Exit 0 where it would be 3.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def merge(
-    run_dir: tuple[Path, ...],
-    rollout: str,
+    paths: tuple[Path, ...],
+    rollout: str | None,
     output: Path | None,
     attempt: int | None,
     allow_partial: bool,
     as_json: bool,
+    **choices: Any,
 ) -> None:
-    """Merge a run into one timeline per rollout.
+    """Merge a run into one timeline per rollout, or anyone's traces into one.
 
-    Several RUN_DIRs are copies of one run's folder, each with a part of it. For a folder of runs, the
-    runs are listed.
+    PATHs are the folder of a run, or several copies of it, each with a part; beside it, or without one,
+    traces of torch.profiler, SGLang, Ray, Nsight Systems and others, and folders of them. For a folder of
+    runs, the runs are listed.
 
-    Exit code: 0 clean; 1 nothing written; 2 usage; 3 written, but a source was truncated,
-    refused or missing.
+    Exit code: 0 clean; 1 nothing written; 2 usage; 3 written, but a source was truncated, refused or missing.
     """
+    from slime_profiler_plugin._progress import show_progress
     from slime_profiler_plugin.merge import (
         ConservationError,
         MergeError,
         MergeUsageError,
-        merge_run,
+        WorkerError,
+        merge_paths,
         parse_choice,
+        parse_options,
     )
     from slime_profiler_plugin.read import FolderOfRunsError, ReadError
 
     try:
-        report = merge_run(run_dir, parse_choice(rollout), output, attempt)
+        with show_progress() as progress:
+            rollouts = None if rollout is None else parse_choice(rollout)
+            options = parse_options(progress=progress, **choices)
+            report = merge_paths(paths, rollouts, output, attempt, options)
     except FolderOfRunsError as found:
         _list_runs(found, "merge", as_json)
         sys.exit(_FAILED)
     except MergeUsageError as error:
         _fail(str(error), _USAGE)
-    except (ReadError, MergeError, ConservationError) as error:
+    except (ReadError, MergeError, ConservationError, WorkerError) as error:
         _fail(str(error), _FAILED)
     except OSError as error:
         _fail(_tell(error), _FAILED)

@@ -5,7 +5,8 @@ from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
-from ._options import MERGE_KEY, MergeOptions
+from ._options import MERGE_KEY, MergeOptions, parse_options
+from ._paths import merge_paths
 from ._report import DamageReport, InputReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
 from ._selection import rollout_order
@@ -39,10 +40,12 @@ __all__ = [
     "format_range",
     "format_report",
     "merge_discovered",
+    "merge_paths",
     "merge_run",
     "merge_traces",
     "name_processes",
     "parse_choice",
+    "parse_options",
     "presentation_order",
     "rollout_order",
 ]
