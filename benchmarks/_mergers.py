@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 _LEVEL = 1
+_GZIP = 31
 _BLOCK = 4 << 20
 _BOUNDARY = b"\n  },\n  {"
 
@@ -68,17 +69,20 @@ def floor(out: Path, _jobs: int, paths: list[Path]) -> None:
 
     The libraries, and the compression level, are those of this package's merge.
     """
-    from isal import igzip
+    from isal import isal_zlib
 
-    with igzip.open(out, "wb", compresslevel=_LEVEL) as target:
+    packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
+    with out.open("wb") as target:
         for path in paths:
-            with igzip.open(path, "rb") as source:
-                rest = b""
-                while block := source.read(_BLOCK):
-                    *events, rest = (rest + block).split(_BOUNDARY)
-                    if events:
-                        target.write(_BOUNDARY.join(events) + _BOUNDARY)
-                target.write(rest)
+            unpacker = isal_zlib.decompressobj(_GZIP)
+            packed, rest = path.read_bytes(), b""
+            while not unpacker.eof:
+                *events, rest = (rest + unpacker.decompress(packed, _BLOCK)).split(_BOUNDARY)
+                packed = unpacker.unconsumed_tail
+                if events:
+                    target.write(packer.compress(_BOUNDARY.join(events) + _BOUNDARY))
+            target.write(packer.compress(rest))
+        target.write(packer.flush())
 
 
 class _Fail(logging.Handler):
