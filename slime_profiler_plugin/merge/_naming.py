@@ -38,7 +38,7 @@ def name_trace(owner: Owner, path: Path) -> str:
         parts = [f"{owner.role} rank {owner.rank}" if owner.role else f"rank {owner.rank}"]
     if owner.ranks:
         parts.append(format_ranks(owner.ranks))
-    if owner.detail:
+    if owner.detail and (owner.role is not None or owner.rank is not None or owner.ranks):
         parts.append(owner.detail)
     if owner.role is None and owner.rank is None and not owner.ranks:
         parts = ["rank unknown", stem(path)]

@@ -1,7 +1,8 @@
 """Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
 
+from ._damage import Damage, ReadError, VanishedError
 from ._entries import list_entries, list_sources, read_run_file
-from ._files import Damage, ReadError, VanishedError, read_blocks
+from ._files import read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
 from .discover import Discovery, discover

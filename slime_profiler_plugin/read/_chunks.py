@@ -1,191 +1,180 @@
-"""Cutting the text of a Chrome trace into events without parsing it as a whole.
+"""The events of a Chrome trace, piece by piece, without parsing it as a whole.
 
-A raw newline cannot stand inside a JSON string, so a line end between ``},`` and ``{`` is
-always structure. It may still be structure inside one event's ``args``: every piece is
-therefore decoded by a real parser, and one that does not decode is gone through event by
-event.
+A block of text is cut at what looks like the last border between two events and decoded at once. A real
+parser is what decides: a cut that is none leaves a bracket open, and then the block is walked through value
+by value (`_walk.py`), which also copes with all that is no JSON.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final
 
-import msgspec
+from ._events import TraceEvent, decode_many
+from ._layout import Layout
+from ._members import Members, Stop
+from ._text import mend_utf8
+from ._walk import Walk
 
-#: Between two events: as torch.profiler writes them, and one event to a line.
-_BOUNDARIES: Final = (b"\n  },\n  {", b"},\n{")
-_BOUNDARY: Final = re.compile(r"\n  \},\n  \{|\},\n\{")
-_EVENTS_KEY: Final = re.compile(r'"traceEvents"\s*:\s*\[')
-_SEPARATOR: Final = re.compile(r"[\s,]*")
-#: An event, or the text before the first one, is never larger than this.
+#: Text is decoded in pieces of about this size, unless another is wanted.
+_PIECE: Final = 1 << 20
+#: The layout is taken from so much text.
+_HEAD: Final = 1 << 16
+#: An event, or one of the other values, is never larger than this.
 _LARGEST: Final = 64 << 20
-#: A parser that stops this close to the end of its text may only be missing what follows.
-_CUT_TOKEN: Final = 16
+#: Text without a border of events is walked through when there is so much of it.
+_PATIENCE: Final = 4 << 20
+_BOM: Final = b"\xef\xbb\xbf"
+_BEGIN: Final = re.compile(rb"[ \t\r\n]*([\[{])")
+_PH: Final = re.compile(rb'"ph"[ \t\r\n]*:')
 
-Event = TypeVar("Event")
 
+class TraceText:
+    """The events of one trace, and what stands around them.
 
-@dataclass(frozen=True)
-class Codec(Generic[Event]):
-    """How events are decoded: many at once, or one; both raise `msgspec.DecodeError`.
-
-    `many` takes a JSON array, `one` a JSON object that a lenient parser has accepted.
+    `layout` is ``object`` or ``array`` once that is known, `found` whether a list of events begins. After
+    `pieces` is exhausted: `metadata` are the other top-level keys, `closed` says whether list and object have
+    their ends, `torn_bytes` is what was left behind the last whole event, `trailing` what stands behind the
+    end: (byte, bytes, events in it). What was bad inside is in `walk` and `members`.
     """
 
-    many: Callable[[bytes], list[Event]]
-    one: Callable[[bytes], Event]
-
-
-class TraceText(Generic[Event]):
-    """The events of one trace, piece by piece, and what stands around them.
-
-    After `pieces` is exhausted: `metadata` are the other top-level keys, `closed` says whether
-    the array of events has its end, `torn_bytes` is what was left behind the last whole
-    event, `bad` are (byte, reason) of events that could not be decoded, `replaced` counts bytes
-    that were not UTF-8.
-    """
-
-    def __init__(self, blocks: Iterator[bytes], codec: Codec[Event]) -> None:
-        self.metadata: dict[str, Any] = {}
+    def __init__(self, blocks: Iterator[bytes], piece: int = _PIECE) -> None:
+        self.layout = ""
         self.found = False
         self.closed = False
         self.torn_bytes = 0
-        self.bad: list[tuple[int, str]] = []
-        self.replaced = 0
+        self.trailing: tuple[int, int, int] | None = None
+        self.walk = Walk()
+        self.members = Members()
+        self.first_bytes = b""
         self._blocks = blocks
-        self._codec = codec
+        self._piece = piece
+        self._layout = Layout()
+        self._pending = b""
+        #: Where in the content `_pending` begins.
         self._position = 0
 
-    def pieces(self) -> Iterator[list[Event]]:
-        """Lists of events in file order."""
-        pending = self._read_header()
-        if not self.found:
-            self.torn_bytes = len(pending)
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The top-level keys read so far, without the events."""
+        return self.members.metadata
+
+    def pieces(self) -> Iterator[list[TraceEvent]]:
+        """Lists of events in file order, none of them empty."""
+        if not self._begin():
             return
+        inside = self.layout == "array" or self._read_members()
+        self.found = inside
+        while inside:
+            yield from self._read_list()
+            if not self.walk.closed:
+                return
+            inside = self.layout == "object" and self._read_members()
+        if self.closed or self.layout == "array":
+            self.closed = True
+            self._read_trailing()
+
+    def rest(self) -> Iterator[bytes]:
+        """What was not decoded yet, as text; nothing more can be decoded afterwards."""
+        yield self._pending
+        yield from self._blocks
+
+    def _more(self, least: int = 0) -> bool:
+        """Read on, until there are `least` bytes more, or a piece; whether there are any."""
+        parts = [self._pending]
+        missing = least or self._piece
         for block in self._blocks:
-            pending += block
-            cut = max(
-                pending.rfind(mark) + mark.index(b"}") + 1 if mark in pending else 0 for mark in _BOUNDARIES
-            )
-            if not cut:
-                if len(pending) <= _LARGEST:
-                    continue
-                cut = len(pending)
-            events, left = self._decode(pending[:cut], last=False)
+            parts.append(block)
+            missing -= len(block)
+            if missing <= 0:
+                break
+        self._pending = b"".join(parts)
+        return len(parts) > 1
+
+    def _drop(self, count: int) -> None:
+        self._pending = self._pending[count:]
+        self._position += count
+
+    def _begin(self) -> bool:
+        self._more()
+        self.first_bytes = self._pending[:512]
+        if self._pending.startswith(_BOM):
+            self._drop(len(_BOM))
+        match = _BEGIN.match(self._pending)
+        while match is None and not self._pending.strip(b" \t\r\n"):
+            self._drop(len(self._pending))
+            if not self._more():
+                break
+            match = _BEGIN.match(self._pending)
+        if match is None:
+            self.torn_bytes = len(self._pending)
+            return False
+        self.layout = "object" if match[1] == b"{" else "array"
+        self._drop(match.end())
+        return True
+
+    def _read_members(self) -> bool:
+        """Reads other keys, up to a list of events (true), to the end of the object, or of the text."""
+        last = False
+        while True:
+            self.members.base = self._position
+            stop, at = self.members.read(self._pending.decode("latin-1"), 0, last=last)
+            self._drop(at)
+            if stop is not Stop.MORE:
+                self.closed = stop is Stop.END
+                return stop is Stop.EVENTS
+            if last:
+                self.torn_bytes = len(self._pending)
+                return False
+            last = len(self._pending) > _LARGEST or not self._more(max(self._piece, len(self._pending)))
+
+    def _read_list(self) -> Iterator[list[TraceEvent]]:
+        walk = self.walk
+        walk.closed = False
+        ended = not self._more() if len(self._pending) < min(_HEAD, self._piece) else False
+        self._layout.learn(self._pending[:_HEAD].decode("latin-1"))
+        while True:
+            cut = 0 if walk.is_astray else self._layout.cut(self._pending)
+            events = self._decode(cut) if cut else None
+            least = self._piece
+            finished = False
+            if events is not None:
+                self._drop(cut)
+            elif cut or ended or walk.is_astray or len(self._pending) > _PATIENCE:
+                walk.base = self._position
+                events, at = walk.read(self._pending, last=ended, full=len(self._pending) > _LARGEST)
+                if not at:  # twice as much each time: what is looked at again is never more than all of it
+                    least = max(least, len(self._pending))
+                self._drop(at)
+                finished = walk.closed or ended
             if events:
                 yield events
-            pending = left + pending[cut:]
-            if self.closed:
+            if finished:
                 break
-        if self.closed:
-            self._read_footer(pending)
-            return
-        events, left = self._decode(pending, last=True)
-        if events:
-            yield events
-        if self.closed:
-            self._read_footer(left)
-        else:
-            self.torn_bytes = len(left.strip(b" \t\r\n,"))
+            if not ended:
+                ended = not self._more(least)
+        if not walk.closed:
+            self.torn_bytes = len(self._pending.strip(b" \t\r\n,"))
 
-    def _read_header(self) -> bytes:
-        """Reads up to the first event; gives what was read behind that."""
-        text = b""
-        for block in self._blocks:
-            text += block
-            for match in _EVENTS_KEY.finditer(text.decode("latin-1")):
-                head = text[: match.start()].rstrip(b" \t\r\n,")
-                metadata = _parse_object(head + b"}")
-                if metadata is not None:
-                    self.metadata.update(metadata)
-                    self.found = True
-                    self._position = match.end()
-                    return text[match.end() :]
-            if len(text) > _LARGEST:
+    def _decode(self, cut: int) -> list[TraceEvent] | None:
+        piece, replaced, names = mend_utf8(self._pending[:cut])
+        events = decode_many(b"".join((b"[", piece.lstrip(b" \t\r\n,"), b"]")))
+        if events is not None:
+            self.walk.replaced += replaced
+            self.walk.replaced_names += names
+        return events
+
+    def _read_trailing(self) -> None:
+        at = self._position
+        size = events = 0
+        while True:
+            rest = self._pending.strip(b" \t\r\n\0") if not size else self._pending
+            size += len(rest)
+            events += len(_PH.findall(rest))
+            self._position += len(self._pending)
+            self._pending = b""
+            if not self._more():
                 break
-        return text
-
-    def _read_footer(self, rest: bytes) -> None:
-        tail = rest + b"".join(self._blocks)
-        metadata = _parse_object(b"{" + tail.lstrip(b" \t\r\n,"))
-        if metadata is None:
-            self.closed = False
-            self.torn_bytes = len(tail)
-        else:
-            self.metadata.update(metadata)
-
-    def _decode(self, piece: bytes, *, last: bool) -> tuple[list[Event], bytes]:
-        """The events of `piece`, and what behind them needs more text to be decoded."""
-        piece = self._valid_utf8(piece)
-        if not last:
-            try:
-                events = self._codec.many(b"[" + piece.lstrip(b" \t\r\n,") + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
-            else:
-                self._position += len(piece)
-                return events, b""
-        return self._decode_singly(piece, last=last)
-
-    def _decode_singly(self, piece: bytes, *, last: bool) -> tuple[list[Event], bytes]:
-        text = piece.decode()
-        events: list[Event] = []
-        parser = json.JSONDecoder(strict=False)
-        at = _skip(text, 0)
-        while at < len(text):
-            if text[at] == "]":
-                self.closed = True
-                at += 1
-                break
-            try:
-                _, end = parser.raw_decode(text, at)
-                events.append(self._codec.one(text[at:end].encode()))
-            except (ValueError, RecursionError) as error:
-                if _needs_more(error, text):
-                    break
-                self.bad.append((self._position + at, str(error)))
-                resume = _BOUNDARY.search(text, at + 1)
-                if resume is None:
-                    at = len(text)
-                    break
-                end = resume.end() - 1
-            at = _skip(text, end)
-        left = text[at:].encode()
-        if not last and len(left) > _LARGEST:
-            self.bad.append((self._position + at, f"no event ends within {_LARGEST} bytes"))
-            left = b""
-        self._position += len(piece) - len(left)
-        return events, left
-
-    def _valid_utf8(self, piece: bytes) -> bytes:
-        try:
-            piece.decode()
-        except UnicodeDecodeError:
-            text = piece.decode("utf-8", "replace")
-            self.replaced += text.count("\ufffd") - piece.count("\ufffd".encode())
-            return text.encode()
-        return piece
-
-
-def _needs_more(error: Exception, text: str) -> bool:
-    """Whether the parser only ran out of text."""
-    if not isinstance(error, json.JSONDecodeError):
-        return False
-    return error.msg.startswith("Unterminated string") or error.pos >= len(text) - _CUT_TOKEN
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SEPARATOR.match(text, at)
-    return match.end() if match else at
-
-
-def _parse_object(text: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        if size:
+            self.trailing = (at, size, events)

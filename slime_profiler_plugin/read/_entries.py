@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from ._files import Damage
+from ._damage import Damage
 
 #: A ``run.json`` is a few hundred bytes; more than this is none.
 _LARGEST_RUN_FILE: Final = 1 << 20

@@ -3,75 +3,103 @@
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
-from isal import isal_zlib
+from ._damage import Damage, ReadError, TraceRefusedError, VanishedError
+from ._unpack import EMPTY_ZIP_MAGIC, GZIP_MAGIC, ZIP_MAGIC, unpack_gzip, unpack_zip
+
+__all__ = ["Damage", "ReadError", "VanishedError", "pick_longest", "read_blocks", "read_plain_tail"]
 
 #: Content comes in blocks of at most this size, however well it was compressed.
 _BLOCK: Final = 1 << 16
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_GZIP_WINDOW: Final = 31
-#: isal declares it as an instance, not as the class it is.
-_ISAL_ERROR: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment]
-_SMALL_STEP: Final = 256
-
-
-class Damage(NamedTuple):
-    """Something in `file` that could not be read as it should.
-
-    `kind`: ``truncated`` (the end is missing), ``corrupt`` (bytes that are not what they should
-    be), ``refused`` (nothing of the file was used), ``missing``, ``differs`` (two copies that disagree),
-    ``replaced`` (bytes that were no text stand as U+FFFD).
-    `lost` counts lines or events known to be lost.
-    """
-
-    file: str
-    kind: str
-    reason: str
-    line: int | None = None
-    lost: int = 0
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return f"{where}: {self.kind}: {self.reason}"
-
-
-class ReadError(ValueError):
-    """A file or folder cannot be read at all; the message names it and says why."""
-
-
-class VanishedError(ReadError):
-    """A file that was there is gone: the run is being recorded, and a file got its final name."""
+#: Bytes of the file read at a time: a megabyte of content, as well as traces are compressed.
+_RAW_BLOCK: Final = 1 << 18
 
 
 def read_blocks(
-    path: Path, damage: list[Damage], limit: int | None = None, inode: int | None = None
+    path: Path,
+    damage: list[Damage],
+    limit: int | None = None,
+    inode: int | None = None,
+    *,
+    size: int | None = None,
+    advance: Callable[[int], object] | None = None,
 ) -> Iterator[bytes]:
-    """The content of `path` in blocks, decompressed when it is gzip (by its first bytes).
+    """The content of `path` in blocks of at most `size`, unpacked if it is gzip or zip (by its first bytes).
 
-    With `limit`, only that many bytes of the file: what is appended later is not seen.
-    A compressed file that was cut or damaged is given up to there, and that is added to
-    `damage`. Raises `ReadError` when the file cannot be opened or read, `VanishedError` when there is
-    none of that name, or with `inode` another one.
+    With `limit`, only that many bytes of the file: what is appended later is not seen. `advance` is told how
+    many bytes of the file were read since it was told last. A compressed file that was cut or damaged is
+    given up to there, and that is added to `damage`. Raises `ReadError` when the file cannot be opened or
+    read, `TraceRefusedError` for an archive of several files, and `VanishedError` when there is none of that
+    name, or with `inode` another one.
     """
     try:
         with path.open("rb") as stream:
             if inode not in (None, os.fstat(stream.fileno()).st_ino):
                 raise VanishedError(f"{path}: another file has the name now")
-            raw = _read_raw(stream, limit)
-            first = next(raw, b"")
-            raw = chain((first,), raw)
-            if first.startswith(_GZIP_MAGIC) or (path.suffix == ".gz" and first):
-                yield from _decompress(path, raw, damage)
-            else:
-                yield from filter(None, raw)
+            yield from _read_content(path, stream, damage, limit, size or _BLOCK, advance)
     except OSError as error:
         gone = isinstance(error, FileNotFoundError) and not os.path.lexists(path)
         raise (VanishedError if gone else ReadError)(f"{path}: {error.strerror or error}") from error
+
+
+def read_plain_tail(path: Path, size: int) -> bytes | None:
+    """The last `size` bytes of a file that is not compressed, ``None`` where it is. Raises `ReadError`."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+            if magic.startswith(GZIP_MAGIC) or magic == ZIP_MAGIC:
+                return None
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - size))
+            return stream.read(size)
+    except OSError as error:
+        raise ReadError(f"{path}: {error.strerror or error}") from error
+
+
+def _read_content(
+    path: Path,
+    stream: BinaryIO,
+    damage: list[Damage],
+    limit: int | None,
+    size: int,
+    advance: Callable[[int], object] | None,
+) -> Iterator[bytes]:
+    told = 0
+
+    def read(most: int | None) -> Iterator[bytes]:
+        nonlocal told
+        for block in _read_raw(stream, most, min(size, _RAW_BLOCK)):
+            yield block
+            if advance is not None and stream.tell() > told:
+                advance(stream.tell() - told)
+                told = stream.tell()
+
+    def raw() -> Iterator[bytes]:
+        stream.seek(0)
+        return read(limit)
+
+    magic = stream.read(min(4, 4 if limit is None else limit))
+    if magic == EMPTY_ZIP_MAGIC:
+        raise TraceRefusedError(f"{path}: a zip archive of nothing")
+    if magic == ZIP_MAGIC:
+        yield from _unpack_inner(path, unpack_zip(path, stream, read, damage, size), damage, size)
+    elif magic.startswith(GZIP_MAGIC):
+        yield from unpack_gzip(path, raw, damage, size)
+    else:
+        yield from raw()
+
+
+def _unpack_inner(path: Path, content: Iterator[bytes], damage: list[Damage], size: int) -> Iterator[bytes]:
+    """What a zip archive holds may be compressed itself."""
+    first = next(content, b"")
+    whole = chain((first,), content) if first else content
+    if not first.startswith(GZIP_MAGIC):
+        return whole
+    # Read once only: after an error the rest of an inner stream is not looked for.
+    return unpack_gzip(path, lambda: whole, damage, size)
 
 
 def pick_longest(paths: list[Path], damage: list[Damage]) -> Path:
@@ -92,59 +120,12 @@ def pick_longest(paths: list[Path], damage: list[Damage]) -> Path:
     return longest
 
 
-def _read_raw(stream: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    left = _BLOCK if limit is None else limit
-    while block := stream.read(min(_BLOCK, left)):
+def _read_raw(stream: BinaryIO, limit: int | None, size: int) -> Iterator[bytes]:
+    left = size if limit is None else limit
+    while block := stream.read(min(size, left)):
         yield block
         if limit is not None:
             left -= len(block)
-
-
-def _decompress(path: Path, raw: Iterator[bytes], damage: list[Damage]) -> Iterator[bytes]:
-    engine = isal_zlib.decompressobj(_GZIP_WINDOW)
-    given = 0
-    for compressed in raw:
-        data = compressed
-        while data:
-            if engine.eof:
-                # Several members in a row are one file; zeros between them are padding.
-                data = data.lstrip(b"\0")
-                if not data:
-                    break
-                engine = isal_zlib.decompressobj(_GZIP_WINDOW)
-            try:
-                content = engine.decompress(data, _BLOCK)
-            except _ISAL_ERROR as error:
-                damage.append(Damage(str(path), "corrupt", f"gzip: {error}"))
-                yield from _decompress_until_error(path, given)
-                return
-            if content:
-                given += len(content)
-                yield content
-            data = engine.unused_data if engine.eof else engine.unconsumed_tail
-    if not engine.eof:
-        damage.append(Damage(str(path), "truncated", "the gzip stream has no end"))
-
-
-def _decompress_until_error(path: Path, skip: int) -> Iterator[bytes]:
-    """What can be had before the damage, less the first `skip` bytes.
-
-    The fast engine gives nothing of the block in which it fails; this one goes in small steps.
-    """
-    engine = zlib.decompressobj(_GZIP_WINDOW)
-    with path.open("rb") as stream:
-        while data := stream.read(_SMALL_STEP):
-            while data:
-                if engine.eof:
-                    engine = zlib.decompressobj(_GZIP_WINDOW)
-                try:
-                    content = engine.decompress(data)
-                except zlib.error:
-                    return
-                data = engine.unused_data if engine.eof else b""
-                if skip < len(content):
-                    yield content[skip:]
-                skip = max(0, skip - len(content))
 
 
 def _content_length(path: Path, damage: list[Damage]) -> int:

@@ -9,7 +9,7 @@ from slime_profiler_plugin import schema
 from slime_profiler_plugin.clock import ClockPair, PairFolder
 from slime_profiler_plugin.schema import Rollout
 
-from ._files import Damage
+from ._damage import Damage
 from ._index import Block, KnownPhases, impossible_time
 from .records import RecordLine, Segment, read_line_blocks
 

@@ -1,17 +1,30 @@
-"""Finding every source in files and folders."""
+"""Every source among files and folders: what each is, and why the rest is none."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ._files import Damage
+from slime_profiler_plugin import layout
+
+from ._damage import Damage, ReadError, TraceRefusedError
+from ._entries import has_mode, list_entries, list_sources, refuse
 from .traces import TraceFile, open_trace
+
+#: A file of such a name should be a trace.
+_TRACE_NAMES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz")
+_UNFINISHED = ".tmp"
 
 
 class Discovery(NamedTuple):
-    """What was found: traces, run folders, what is no source and why, what could not be read."""
+    """What was found: `traces` of every format, `runs` (run folders of ours), both by path.
+
+    `skipped` are files that are no source, with the reason; `damage` what was named or should be a source and
+    cannot be read.
+    """
 
     traces: list[TraceFile]
     runs: list[Path]
@@ -19,6 +32,104 @@ class Discovery(NamedTuple):
     damage: list[Damage]
 
 
-def discover(paths: Sequence[Path]) -> Discovery:
-    """Every source in `paths`."""
-    return Discovery([open_trace(path) for path in paths], [], [], [])
+def discover(paths: Iterable[Path | str]) -> Discovery:
+    """Every source named in `paths` or in a folder among them, each once, in sorted order.
+
+    A file that was named and is no trace is damage (``refused``); one that was only found is skipped, unless
+    its name says that it should be a trace. A run folder is not looked into.
+    """
+    search = _Search()
+    for path in paths:
+        search.take_named(Path(path))
+    found = search.found
+    found.traces.sort(key=lambda trace: str(trace.path))
+    found.runs.sort()
+    found.skipped.sort()
+    return found
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.found = Discovery([], [], [], [])
+        #: Files and folders seen, by device and inode: links may lead back.
+        self._seen: set[tuple[int, int]] = set()
+
+    def take_named(self, path: Path) -> None:
+        try:
+            status = path.stat()
+        except OSError as error:
+            self.found.damage.append(refuse(path, error))
+            return
+        if stat.S_ISDIR(status.st_mode):
+            self._take_folder(path, status)
+        elif stat.S_ISREG(status.st_mode):
+            self._take_file(path, status, is_named=True)
+        else:
+            self.found.damage.append(Damage(str(path), "refused", "neither a file nor a folder"))
+
+    def _take_folder(self, folder: Path, status: os.stat_result) -> None:
+        if self._is_known(status):
+            return
+        if _is_run(folder):
+            self.found.runs.append(folder)
+            return
+        for entry in list_entries(folder, self.found.damage):
+            self._take_entry(entry)
+
+    def _take_entry(self, entry: Path) -> None:
+        try:
+            status = entry.stat()
+        except FileNotFoundError:
+            self.found.skipped.append((entry, "a link to nothing"))
+            return
+        except OSError as error:
+            self.found.damage.append(refuse(entry, error))
+            return
+        if stat.S_ISDIR(status.st_mode):
+            self._take_folder(entry, status)
+        elif not stat.S_ISREG(status.st_mode):
+            self.found.skipped.append((entry, "neither a file nor a folder"))
+        elif entry.suffix == _UNFINISHED:
+            self.found.skipped.append((entry, "a file that was not finished"))
+        else:
+            self._take_file(entry, status, is_named=False)
+
+    def _take_file(self, path: Path, status: os.stat_result, *, is_named: bool) -> None:
+        if self._is_known(status):
+            return
+        try:
+            self.found.traces.append(open_trace(path))
+        except ReadError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            if isinstance(error, TraceRefusedError) and not is_named and not _should_be_trace(path, error):
+                self.found.skipped.append((path, reason))
+            else:
+                self.found.damage.append(Damage(str(path), "refused", reason))
+
+    def _is_known(self, status: os.stat_result) -> bool:
+        key = status.st_dev, status.st_ino
+        known = key in self._seen
+        self._seen.add(key)
+        return known
+
+
+def _should_be_trace(path: Path, error: TraceRefusedError) -> bool:
+    return path.name.endswith(_TRACE_NAMES) and not error.is_merged
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether what lies in `folder` is a run's: the name of a folder alone says little."""
+    paths = layout.RunPaths.at(folder)
+    try:
+        if has_mode(paths.run_file, stat.S_IFREG):
+            return True
+        if any(map(layout.ATTEMPT_FILE.fullmatch, os.listdir(folder))):
+            return True
+    except OSError:
+        return False
+    if any(layout.RECORD_FILE.fullmatch(path.name) for path in list_sources(paths.records, [])):
+        return True
+    return any(
+        layout.TRACE_FILE.fullmatch(path.name) and layout.parse_rollout_name(path.parent.name) is not None
+        for path in list_sources(paths.traces, [])
+    )

@@ -12,8 +12,9 @@ from typing import Final
 
 from slime_profiler_plugin import layout, schema
 
+from ._damage import Damage, ReadError, VanishedError
 from ._entries import can_open, has_mode, list_entries, list_sources, may_be_file, read_run_file, refuse
-from ._files import Damage, ReadError, VanishedError, pick_longest
+from ._files import pick_longest
 from ._process import ProcessRecords, scan_process
 from .kineto import TraceRefusedError, read_header
 from .records import LinesRefusedError, Segment, read_process_line

@@ -19,8 +19,9 @@ from slime_profiler_plugin import layout, schema
 from slime_profiler_plugin.clock import ClockPair, PairFolder
 from slime_profiler_plugin.schema import NewerVersionError, SchemaError
 
+from ._damage import Damage, ReadError, VanishedError
 from ._entries import list_sources, may_be_file
-from ._files import Damage, ReadError, VanishedError, read_blocks
+from ._files import read_blocks
 from ._index import impossible_time
 from ._process import ProcessSeen, update_identity
 from .folders import read_run_id

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from slime_profiler_plugin import schema
 from slime_profiler_plugin.schema import NewerVersionError, SchemaError
 
-from ._files import Damage, read_blocks
+from ._damage import Damage
+from ._files import read_blocks
 
 #: Where a line begins, also when the write before it was cut short in the middle.
 _LINE_START: Final = b'{"kind":"'

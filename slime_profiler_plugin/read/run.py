@@ -11,7 +11,7 @@ from slime_profiler_plugin import schema
 from slime_profiler_plugin.phases import role_order
 from slime_profiler_plugin.schema import INITIAL
 
-from ._files import Damage, ReadError
+from ._damage import Damage, ReadError
 from ._process import ProcessRecords
 from .kineto import TraceHeader
 from .traces import Owner, TraceFile
@@ -32,7 +32,7 @@ class TraceWindow(NamedTuple):
     @property
     def trace(self) -> TraceFile:
         """The window as any other trace."""
-        return TraceFile(self.path, "kineto", self.header, Owner(self.role, self.rank))
+        return TraceFile(self.path, "ours", self.header, Owner(self.role, self.rank))
 
     @property
     def attempt(self) -> int:

@@ -6,26 +6,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ._files import Damage
-from .kineto import TraceEvent, TraceHeader, read_events, read_header
+from ._damage import Damage
+from ._header import TraceHeader, read_head
+from ._owner import Owner, find_owner
+from ._recognise import recognise
+from .kineto import TraceEvent, read_event_pieces
 
-
-class Owner(NamedTuple):
-    """Who recorded a trace, as far as can be known: from its metadata, ``distributedInfo``, its name.
-
-    `role` is ``None`` where nothing tells it. `detail` is what tells the file apart from others of the same
-    rank: the stage and the profile id of an SGLang engine, for one.
-    """
-
-    role: str | None = None
-    rank: int | None = None
-    ranks: dict[str, int] = {}
-    world_size: int | None = None
-    detail: str = ""
+__all__ = ["Owner", "TraceFile", "open_trace", "read_pieces"]
 
 
 class TraceFile(NamedTuple):
-    """One input: `format` is ``kineto``, ``chrome``, ``sglang``, ``ray`` or ``nsys``."""
+    """One input.
+
+    `format` is ``ours`` (a window that the recorder made), ``kineto`` (torch.profiler), ``sglang``, ``ray``,
+    ``chrome`` (any other Chrome trace) or ``nsys``.
+    """
 
     path: Path
     format: str
@@ -36,19 +31,21 @@ class TraceFile(NamedTuple):
 def open_trace(path: Path) -> TraceFile:
     """What the file at `path` is.
 
-    Raises `TraceRefusedError` for what is no trace, naming what it is where that can be told, and
-    `ReadError` where it cannot be read.
+    Raises `TraceRefusedError` for what is no trace or a merged one, naming what it is where that can be told,
+    and `ReadError` where it cannot be read.
     """
-    return TraceFile(path, "kineto", read_header(path), Owner())
+    head = read_head(path)
+    form = recognise(path, head)
+    return TraceFile(path, form, head.header, find_owner(path.name, head.header, is_engine=form == "sglang"))
 
 
 def read_pieces(
-    trace: TraceFile, damage: list[Damage], advance: Callable[[int], None] | None = None
+    trace: TraceFile, damage: list[Damage], advance: Callable[[int], object] | None = None
 ) -> Iterator[list[TraceEvent]]:
-    """The events of `trace` in the order of the file, in pieces of a few megabytes of text.
+    """The events of `trace` in the order of the file, in pieces of about a megabyte of text.
 
     Twice the same for an unchanged file. A file that was cut is read to its last whole event. That, and
-    every event that cannot be decoded, is added to `damage`, when the last piece has been given.
+    every event that cannot be decoded, is added to `damage` when the last piece has been given. `advance` is
+    told how many bytes of the file, as it lies on disk, were read since it was told last.
     """
-    for piece in read_events(trace.path, damage):
-        yield [timed.event for timed in piece]
+    yield from read_event_pieces(trace.path, damage, advance)

@@ -122,11 +122,19 @@ def test_absent_base_means_absolute_times_and_says_so(tmp_path):
     assert read(path)[0].start_ns == 1_623_143_089_861_000_000
 
 
-def test_truncated_before_its_base_is_refused(tmp_path):
+def test_truncated_before_its_base_is_read_and_says_so(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"traceEvents": [\n{"ph":"X","name":"a","pid":1,"tid":1,"ts":10.5,"dur":1},')
-    with pytest.raises(TraceRefusedError, match="truncated before its baseTimeNanoseconds"):
-        read_header(path)
+    header = read_header(path)
+    assert (header.base_ns, header.base_lost) == (None, True)
+    assert read(path)[0].start_ns == 10_500
+
+
+def test_truncated_file_with_unix_times_has_lost_no_base(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"traceEvents": [\n{"ph":"X","name":"a","pid":1,"tid":1,"ts":1623143089861000,"dur":1},')
+    header = read_header(path)
+    assert (header.base_ns, header.base_lost) == (None, False)
 
 
 def test_odd_events_are_read_leniently_and_written_strictly(tmp_path, whole):
@@ -152,12 +160,23 @@ def test_odd_events_are_read_leniently_and_written_strictly(tmp_path, whole):
 
 def test_event_that_is_no_json_is_counted_and_the_next_one_is_read(tmp_path, whole):
     path = tmp_path / "a.json"
-    broken = b'{\n    "ph": "X", "name": "C:\\qemp", "pid": 7\n  },\n  '
+    broken = b'{\n    "ph": "X", "name": "a "quoted" name", "pid": 7\n  },\n  '
     path.write_bytes(whole.replace(b'"traceEvents": [\n  ', b'"traceEvents": [\n  ' + broken))
     damage = []
     assert len(read(path, damage)) == 41
     assert [(one.kind, one.lost) for one in damage] == [("corrupt", 1)]
-    assert f"event at byte {whole.index(b'[', whole.index(b'traceEvents')) + 4}" in damage[0].reason
+    at = whole.index(b"[", whole.index(b"traceEvents")) + 4
+    assert f"event at byte {at}" in damage[0].reason
+    assert damage[0].line == whole[:at].count(b"\n") + 1
+
+
+def test_backslash_that_escapes_nothing_is_taken_for_itself_and_told(tmp_path, whole):
+    path = tmp_path / "a.json"
+    event = b'{\n    "ph": "X", "name": "C:\\qemp", "pid": 7\n  },\n  '
+    path.write_bytes(whole.replace(b'"traceEvents": [\n  ', b'"traceEvents": [\n  ' + event))
+    damage = []
+    assert names(read(path, damage))[0] == "C:\\qemp"
+    assert [(one.kind, one.lost) for one in damage] == [("repaired", 0)]
 
 
 def test_look_alike_of_an_event_boundary_inside_args_is_no_boundary(tmp_path):
