@@ -55,16 +55,23 @@ def ends_cleanly(text: str, at: int) -> bool:
     return skip_space(text, at) == len(text)
 
 
+def may_be_list_end(text: str, at: int, *, last: bool) -> bool | None:
+    """Whether the bracket before `at` may end the list of events, by what follows it.
+
+    ``None``: nothing follows yet.
+    """
+    border = skip_separators(text, at)
+    if border == len(text):
+        return True if last else None
+    is_parted = "," in text[at:border]
+    return text[border] not in "{[" if not is_parted else text[border] in '"}'
+
+
 def is_list_end(text: str, at: int, *, last: bool) -> bool | None:
     """Whether the bracket before `at` ends the list of events, ``None`` where the text does not say.
 
     Behind the end of a list inside an event, more events follow.
     """
-    border = skip_space(text, at)
-    if border == len(text):
-        return True if last else None
-    if text[border] not in ",}" or text[skip_separators(text, border) :][:1] not in ('"', "}", ""):
-        return False
     stop, at = Members().read(text, at, last=last)
     if stop is Stop.END:
         is_all = skip_space(text, at) == len(text)

@@ -12,7 +12,16 @@ import msgspec
 
 from ._events import TraceEvent, decode_one
 from ._repair import repair
-from ._resume import CANDIDATE, FOREIGN, LIST_END, ends_cleanly, is_clean, is_event, is_list_end
+from ._resume import (
+    CANDIDATE,
+    FOREIGN,
+    LIST_END,
+    ends_cleanly,
+    is_clean,
+    is_event,
+    is_list_end,
+    may_be_list_end,
+)
 from ._scan import ScanError, skip_separators, skip_space, value_end
 from ._text import mend_utf8
 
@@ -25,20 +34,21 @@ _GUESSES: Final = 8
 
 
 class Bad(NamedTuple):
-    """Something in the list that is no event: where it begins, and what is wrong with it."""
+    """Something in the list that is no event: where it begins, what is wrong, how many events it was."""
 
     position: int
     reason: str
+    lost: int
 
 
 class Walk:
     """What was found wrong on the way.
 
-    `bad` the first things that are no events, `more_bad` how many more there are; `foreign` where the bytes
-    of another trace begin, `foreign_events` how many of its events were left out; `guessed` events in which a
-    backslash was taken for itself, with the first one's place;
-    `replaced` bytes that were not UTF-8, in `replaced_names` names among others. `closed`: the list's end was
-    read; `searching`: the text begins inside something torn.
+    `bad` the first things that are no events, `more_bad` how many events the rest were; `foreign` where the
+    bytes of another trace begin, `foreign_events` how many of its events were left out; `guessed` events in
+    which a backslash was taken for itself, with the first one's place; `replaced` bytes that were not UTF-8,
+    in `replaced_names` names among others. `closed`: the list's end was read; `searching`: the text begins
+    inside something torn.
     """
 
     def __init__(self) -> None:
@@ -83,12 +93,18 @@ class Walk:
             if self.searching or at >= len(text):
                 return events, at
             if text[at] == "]":
-                is_end = is_list_end(text, at + 1, last=last) if self.resumed else True
+                is_end = may_be_list_end(text, at + 1, last=last)
+                if is_end and self.resumed:
+                    is_end = is_list_end(text, at + 1, last=last)
                 if is_end is None and not full:
                     return events, at
                 if is_end is not False:
                     self.closed = True
                     return events, at + 1
+                if not self.resumed:
+                    self._set_aside(at, "a bracket that ends no list", lost=0)
+                    at += 1
+                    continue
                 # What was taken for events was a list inside the torn one.
                 del events[self._resumed_at :]
                 self.searching = True
@@ -122,7 +138,7 @@ class Walk:
             return end
         if text[at] != "{":
             self._check_item(text, end, last=last)
-            self._set_aside(at, "no JSON object")
+            self._set_aside(at, "no JSON object", lost=max(1, text.count('"ph":', at, end)))
             return end
         content, replaced, names = mend_utf8(piece[at:end])
         self.replaced += replaced
@@ -166,12 +182,12 @@ class Walk:
         elif text[after] not in ",]":
             raise ScanError(end, "no JSON object, and torn")
 
-    def _set_aside(self, at: int, reason: str) -> None:
+    def _set_aside(self, at: int, reason: str, lost: int = 1) -> None:
         self._torn_at = self.base + at
         if len(self.bad) < _KEPT:
-            self.bad.append(Bad(self.base + at, reason))
+            self.bad.append(Bad(self.base + at, reason, lost))
         else:
-            self.more_bad += 1
+            self.more_bad += lost
 
     def _search(self, text: str, at: int, count: int, *, last: bool, full: bool) -> int:
         """Where the next event begins, or the list ends; while there is neither, `searching` stays true.
