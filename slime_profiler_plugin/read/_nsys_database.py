@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from ._files import Damage, ReadError
+from ._files import Damage, ReadError, VanishedError
 from ._nsys_times import MOST_NS, as_ns
 from .kineto import TraceRefusedError
 
@@ -44,7 +44,7 @@ DAMAGED: Final = (sqlite3.Error, UnicodeDecodeError)
 
 def is_database(path: Path) -> bool:
     """Whether `path` is an SQLite database, by its first bytes. Raises `ReadError` when it cannot be read."""
-    return _first_bytes(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    return first_bytes(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
 class Database:
@@ -103,16 +103,19 @@ class Database:
         """Names of the columns of `table`."""
         return self._columns[table]
 
-    def rows(self, name: str, wanted: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
+    def rows(self, name: str, wanted: Sequence[str], *, tell: bool = True) -> Iterator[tuple[Any, ...]]:
         """The `wanted` columns of the tables called `name`; ``None`` for a column that is not there.
 
-        `where` is SQL. In the order in which they were written, which is the same each time.
+        In the order in which they were written, which is the same each time. `tell`: what cannot be read is
+        damage; who reads a table twice tells it once.
         """
         for table in self.tables(name):
-            yield from self.rows_of(table, wanted, where)
+            yield from self.rows_of(table, wanted, tell=tell)
 
-    def rows_of(self, table: str, wanted: Sequence[str], where: str = "") -> Iterator[tuple[Any, ...]]:
-        """The same of one table."""
+    def rows_of(
+        self, table: str, wanted: Sequence[str], where: str = "", *, tell: bool = True
+    ) -> Iterator[tuple[Any, ...]]:
+        """The same of one table, and only rows that are so; `where` is SQL."""
         present = self._columns[table]
         selected = ", ".join(f'"{column}"' if column in present else "NULL" for column in wanted)
         count = 0
@@ -121,7 +124,8 @@ class Database:
                 count += 1
                 yield row
         except DAMAGED as error:
-            self._broken(table, f"{_said(error)} after {count} rows")
+            if tell:
+                self._broken(table, f"{_said(error)} after {count} rows")
 
     def count(self, table: str) -> int:
         """Rows of `table`; 0 where it cannot be told."""
@@ -142,6 +146,16 @@ class Database:
                         self._number(table, f'max(case when "{column}" < {MOST_NS} then "{column}" end)'),
                     )
         return latest
+
+    def distinct(self, names: Sequence[str], what: dict[str, str]) -> set[int]:
+        """Whole numbers that `what` makes of a column, over the tables called `names` that have it."""
+        found: set[int] = set()
+        for table in (table for name in names for table in self.tables(name)):
+            for column in sorted(what.keys() & self._columns[table]):
+                with contextlib.suppress(*DAMAGED):  # who reads the rows will tell
+                    rows = self._connection.execute(f'select distinct {what[column]} from "{table}"')
+                    found.update(value for (value,) in rows if isinstance(value, int))
+        return found
 
     def check(self) -> None:
         """Have SQLite look for rows that are gone without a trace, where nothing else was wrong."""
@@ -227,7 +241,7 @@ def _said(error: BaseException) -> str:
 
 def _is_whole(path: Path) -> bool:
     """Whether the file has as many bytes as its first page says."""
-    head = _first_bytes(path, _HEADER_BYTES)
+    head = first_bytes(path, _HEADER_BYTES)
     if len(head) < _HEADER_BYTES:
         return False
     page = int.from_bytes(head[_PAGE_SIZE_AT], "big")
@@ -235,9 +249,12 @@ def _is_whole(path: Path) -> bool:
     return path.stat().st_size >= page * int.from_bytes(head[_PAGE_COUNT_AT], "big")
 
 
-def _first_bytes(path: Path, count: int) -> bytes:
+def first_bytes(path: Path, count: int) -> bytes:
+    """The first `count` bytes of a file, fewer where it is shorter. Raises `ReadError`, `VanishedError`."""
     try:
         with path.open("rb") as stream:
             return stream.read(count)
+    except FileNotFoundError as error:
+        raise VanishedError(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise ReadError(f"{path}: {error.strerror or error}") from error

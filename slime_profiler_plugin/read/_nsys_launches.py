@@ -79,7 +79,7 @@ class Launches:
 
     def _activity_rows(self, database: Database, activities: Sequence[str]) -> Iterator[tuple[int, ...]]:
         for table in activities:
-            for global_pid, correlation in database.rows(table, ["globalPid", "correlationId"]):
+            for global_pid, correlation in database.rows(table, ["globalPid", "correlationId"], tell=False):
                 if isinstance(correlation, int):
                     process = self.process_of(global_pid)
                     self.homeless += process is None
@@ -89,7 +89,9 @@ class Launches:
 
 
 def _call_rows(database: Database, table: str, places: Places) -> Iterator[tuple[int, ...]]:
-    for start, thread, correlation in database.rows(table, ["start", "globalTid", "correlationId"]):
+    for start, thread, correlation in database.rows(
+        table, ["start", "globalTid", "correlationId"], tell=False
+    ):
         start_ns = as_ns(start)
         if isinstance(thread, int) and isinstance(correlation, int) and start_ns is not None:
             key = unique_correlation(places.number(process_key(thread)), correlation)

@@ -137,7 +137,7 @@ class NvtxTable:
                 continue
             where = f'where "eventType" in ({kinds})'
             for event_type, thread, domain, category, text, text_id in self._database.rows_of(
-                table, _NAMES, where
+                table, _NAMES, where, tell=False
             ):
                 name = self._database.text(text) or self._database.text(text_id)
                 if not name:

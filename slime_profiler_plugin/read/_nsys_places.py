@@ -6,6 +6,7 @@ id; a ``globalPid`` is the same with no thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,8 @@ _CORRELATION_BITS: Final = 40
 #: CUPTI's word for it.
 _NO_STREAM: Final = 0xFFFF_FFFF
 _UNKNOWN: Final = "unknown process"
+#: SQL of what `process_key` makes of a column.
+_PROCESSES: Final = {column: f'"{column}" >> 24' for column in ("globalTid", "globalPid")}
 
 
 class Place(NamedTuple):
@@ -44,8 +47,11 @@ class Places:
     number added, as text: two VMs may both have a process 111.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tables: Sequence[str]) -> None:
+        """`tables`: those whose events will be placed."""
         self._database = database
+        #: With several processes ``CPU`` and ``GPU 0`` would not tell them apart.
+        self._labelled = len(database.distinct(tables, _PROCESSES)) <= 1
         self._home: int | None = None
         self._numbers: dict[int, int] = {}
         self._threads: dict[int, Place] = {}
@@ -90,7 +96,7 @@ class Places:
         gpu = f"GPU {_shown(device)}"
         pid, name = gpu, gpu
         if process is not None:
-            pid, name = f"{self._pid(process)} {gpu}", f"{self._process_name(process)} · {gpu}"
+            pid, name = f"{self._pid(process)} {gpu}", self._process_name(process)
         place = Place(pid, stream if isinstance(stream, int) else _shown(stream))
         self._name_process(pid, name, gpu)
         self._name_thread(place, f"stream {_shown(stream)}")
@@ -149,13 +155,16 @@ class Places:
         return pid if machine == self._home else f"{pid} on machine {machine}"
 
     def _process_name(self, process: int) -> str:
-        return self._process_names.get(process) or f"process {self._pid(process)}"
+        """The program's; empty where the report does not say it."""
+        return self._process_names.get(process, "")
 
     def _name_process(self, pid: int | str, name: str, label: str) -> None:
         if (pid, None) not in self._named:
             self._named.add((pid, None))
-            self._new.append(_metadata("process_name", pid, 0, {"name": name}))
-            self._new.append(_metadata("process_labels", pid, 0, {"labels": label}))
+            if name:
+                self._new.append(_metadata("process_name", pid, 0, {"name": name}))
+            if self._labelled:
+                self._new.append(_metadata("process_labels", pid, 0, {"labels": label}))
 
     def _name_thread(self, place: Place, name: str) -> None:
         if place not in self._named:

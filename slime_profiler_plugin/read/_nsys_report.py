@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from ._files import ReadError
+from ._nsys_database import first_bytes
 from .kineto import TraceRefusedError
 
 _MAGIC: Final = b"NVIDIA Tegra Profiler Report"
@@ -29,12 +29,7 @@ def is_nsys_report(path: Path) -> bool:
 
     Raises `ReadError` when it cannot be read.
     """
-    try:
-        with path.open("rb") as stream:
-            first = stream.read(len(_MAGIC))
-    except OSError as error:
-        raise ReadError(f"{path}: {error.strerror or error}") from error
-    return first == _MAGIC or path.suffix == _SUFFIX
+    return first_bytes(path, len(_MAGIC)) == _MAGIC or path.suffix == _SUFFIX
 
 
 def export_report(path: Path) -> Path:

@@ -147,7 +147,7 @@ def _open(path: Path, damage: list[Damage]) -> Database:
 
 
 def _events(database: Database, path: Path, damage: list[Damage]) -> Iterator[TraceEvent]:
-    places = Places(database)
+    places = Places(database, _DRAWN)
     nvtx = NvtxTable(database, places)
     cuda = CudaTables(database, places)
     end_ns = database.latest(_DRAWN)

@@ -54,5 +54,7 @@ def read_pieces(
     """
     if trace.format == "nsys":
         yield from nsys_pieces(trace.path, damage)
+        if advance is not None:  # a database is not read from front to end
+            advance(trace.path.stat().st_size)
     else:
         yield from read_event_pieces(trace.path, damage, advance)

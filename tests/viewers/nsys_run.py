@@ -24,8 +24,8 @@ def profile(
 ) -> Path:
     """The database that a run of the Python `program` is exported to.
 
-    `program` is given one more argument, the folder ``runs`` beside the database; nsys and export may each take
-    `limit_s`. Each try has a folder of its own. Raises `RuntimeError` with all that was said.
+    `program` is given one more argument, the folder ``runs`` beside the database; nsys and export may each
+    take `limit_s`. Each try has a folder of its own. Raises `RuntimeError` with all that was said.
     """
     said = []
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Makes tests/data/nsys_program.sqlite anew: a real export of a program of ours, without what is of this machine.
+"""Makes tests/data/nsys_program.sqlite anew: a real export of a program of ours, less what is of the machine.
 
 python tests/viewers/update_nsys_data.py
 """

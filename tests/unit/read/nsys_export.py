@@ -1,7 +1,7 @@
 """Makes exports as Nsight Systems writes them, table by table.
 
-A row is a dict; a table has the columns that any of its rows has. So a test leaves out what its release, or its
-capture, did not have.
+A row is a dict; a table has the columns that any of its rows has. So a test leaves out what its release, or
+its capture, did not have.
 """
 
 from __future__ import annotations

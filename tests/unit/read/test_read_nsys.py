@@ -61,12 +61,21 @@ def test_two_processes_may_have_the_same_correlation_ids(tmp_path: Path) -> None
         112: "python",
         (111, 111): "main (111)",
         (112, 112): "thread 112",
-        "111 GPU 0": "python · GPU 0",
-        "112 GPU 1": "python · GPU 1",
+        "111 GPU 0": "python",
+        "112 GPU 1": "python",
         ("111 GPU 0", 7): "stream 7",
         ("112 GPU 1", 7): "stream 7",
     }
+    assert not [e for e in read.of("M") if e.name == "process_labels"], "they would not tell the two apart"
     assert read.damage == []
+
+
+def test_the_processes_of_an_only_process_are_labelled(tmp_path: Path) -> None:
+    tables = two_processes()
+    tables[RUNTIME], tables[KERNEL] = tables[RUNTIME][:1], tables[KERNEL][:1]
+    read = read_export(write_export(tmp_path / "r.sqlite", tables))
+    labels = {e.pid: e.args["labels"] for e in read.of("M") if e.name == "process_labels"}
+    assert labels == {111: "CPU", "111 GPU 0": "GPU 0"}
 
 
 def test_reading_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
@@ -240,7 +249,15 @@ def test_nvtx_ranges_marks_domains_categories_and_payloads(tmp_path: Path) -> No
     }
     read = read_export(write_export(tmp_path / "r.sqlite", tables))
     assert [(e.ph, e.name, e.pid, e.tid, e.start, e.dur, e.args) for e in read.cat("nvtx")] == [
-        ("X", "forward", 5, 5, 100, 100, {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"}),
+        (
+            "X",
+            "forward",
+            5,
+            5,
+            100,
+            100,
+            {"domain": "slime", "category": "trainer", "payload": 3, "color": "#000000ff"},
+        ),
         ("X", "x", 6, 6, 100, 100, {"domain": "other", "category": 2, "payload": 0.5}),
         ("X", "y", 5, 5, 100, 100, {"payload": (1 << 63) - 1}),
         (
@@ -254,7 +271,7 @@ def test_nvtx_ranges_marks_domains_categories_and_payloads(tmp_path: Path) -> No
         ),
         ("X", "open", 5, "NVTX ranges", 150, 100, {"open": True}),
         ("i", "here", 5, 5, 160, None, {"domain": "slime"}),
-    ]  # fmt: skip
+    ]
     assert read.names()[5, 5] == "loader (5)"
     assert read.notes() == [("unread", "1 rows of NVTX_EVENTS of type 99 are not read")]
 
