@@ -15,12 +15,13 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full gpu lint format types contracts bench browser pictures lock install clean
+.PHONY: help demo test full fuzz gpu lint format types contracts bench browser pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
 	@echo "make test       the fast tests"
 	@echo "make full       all tests, the long ones too"
+	@echo "make fuzz       10,000 damaged files through the reader and the merge"
 	@echo "make gpu        what only a GPU can show; says so where there is none"
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
@@ -47,6 +48,9 @@ test: $(READY)
 
 full: $(READY)
 	$(BIN)/python -m pytest -m "full or not full" $(ARGS)
+
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
 gpu: $(READY)
 	$(BIN)/python tests/gpu/run.py $(ARGS)

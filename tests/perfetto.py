@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,17 @@ class Perfetto:
 
         Raises `TraceProcessorError` with trace_processor's own words.
         """
+        (answer,) = self.query_each([trace], *statements)
+        if isinstance(answer, TraceProcessorError):
+            raise answer
+        return answer
+
+    def query_each(
+        self, traces: Sequence[Path], *statements: str
+    ) -> list[tuple[list[dict[str, Any]], ...] | TraceProcessorError]:
+        """What `query` gives or raises for each trace, from one program: starting it takes its time."""
         result = subprocess.run(
-            [self._node, str(_PROGRAM), str(self._dist), str(trace)],
+            [self._node, str(_PROGRAM), str(self._dist), *map(str, traces)],
             input=json.dumps([*statements, _IMPORT_ERRORS]),
             capture_output=True,
             text=True,
@@ -47,8 +57,13 @@ class Perfetto:
         )
         if result.returncode != 0:
             raise TraceProcessorError(result.stderr.strip())
-        tables = json.loads(result.stdout)["results"]
-        return tuple([dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for t in tables)
+        return [_answer(json.loads(line)) for line in result.stdout.splitlines()]
+
+
+def _answer(told: dict[str, Any]) -> tuple[list[dict[str, Any]], ...] | TraceProcessorError:
+    if "error" in told:
+        return TraceProcessorError(f"trace_processor: {told['error']}")
+    return tuple([dict(zip(t["columns"], row, strict=True)) for row in t["rows"]] for t in told["results"])
 
 
 def find_perfetto_files() -> Path | None:

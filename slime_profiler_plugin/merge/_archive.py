@@ -14,11 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ._trace import TraceSource
+
 MANIFEST: Final = "perfetto_manifest.json"
 #: The earliest date that a ZIP can say: equal inputs give equal files.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644 << 16
 _BUFFER: Final = 1 << 20
+
+
+#: What Perfetto reads besides its own; a file is not unpacked for it but by gzip.
+_SUFFIXES: Final = (".json", ".json.gz")
 
 
 class Member(NamedTuple):
@@ -27,6 +33,11 @@ class Member(NamedTuple):
     path: Path
     machine: str
     offset_ns: int
+
+
+def can_be_member(path: Path) -> bool:
+    """Whether Perfetto reads such a file from an archive."""
+    return path.name.endswith(_SUFFIXES)
 
 
 def archive_path(path: Path) -> Path:
@@ -53,6 +64,28 @@ def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def archive_sources(
+    path: Path, first: Sequence[Member], sources: Sequence[TraceSource], attributes: Mapping[str, str | int]
+) -> str | None:
+    """Write the archive of the output at `path`: `first`, then every source that can be in one; its path.
+
+    ``None`` where nothing can be.
+    """
+    members = [
+        *first,
+        *(
+            Member(source.trace.path, source.name, source.offset_ns)
+            for source in sources
+            if can_be_member(source.trace.path) and source.first_ns is not None
+        ),
+    ]
+    if not members:
+        return None
+    target = archive_path(path)
+    write_archive(target, members, attributes)
+    return str(target)
 
 
 def describe_members(

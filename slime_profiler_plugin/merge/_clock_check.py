@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
 
-from slime_profiler_plugin.read.nsys import NsysPhase
+from slime_profiler_plugin.clock import ClockMapping
+from slime_profiler_plugin.read import Run
+from slime_profiler_plugin.read.nsys import NsysPhase, nsys_phases
 
 #: What the recorder's ranges are called there.
 NSYS_DOMAIN: Final = "slime"
@@ -87,6 +90,24 @@ def check_clock(report: Iterable[NsysPhase], records: Iterable[RecordedPhase]) -
         len(marks),
         median_low(marks) if marks else None,
     )
+
+
+def recorded_phases(run: Run, pids: Collection[int]) -> Iterator[RecordedPhase]:
+    """The phases that processes with those pids recorded, each by its own wall clock."""
+    for records in run.processes:
+        pid = records.process.pid
+        if pid not in pids or not records.clock_pairs:
+            continue
+        clock = ClockMapping(records.clock_pairs)
+        for phase in records.phases():
+            rollout = phase.rollout if isinstance(phase.rollout, int) else None
+            yield RecordedPhase(pid, phase.name, rollout, clock.unix_ns(phase.start_ns))
+
+
+def check_report(path: Path, run: Run) -> ClockCheck:
+    """`check_clock` for the report at `path` and the run. Raises what `read.nsys_phases` raises."""
+    report = list(nsys_phases(path, NSYS_DOMAIN))
+    return check_clock(report, recorded_phases(run, {phase.pid for phase in report}))
 
 
 def format_clock_check(check: ClockCheck) -> str:

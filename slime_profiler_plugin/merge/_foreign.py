@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from slime_profiler_plugin.read import Damage, Discovery, TraceFile, discover
 
+from ._archive import archive_sources
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
 from ._naming import name_traces, trace_order
 from ._notes import Note
-from ._options import MergeOptions
+from ._options import MERGE_KEY, MergeOptions
 from ._report import (
     InputReport,
     MergeReport,
@@ -223,6 +224,8 @@ def _assemble(
     ]
     base = origin if any(source.survey.is_wall for source in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
+    if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
+        head.update(sources[0].trace.header.metadata)
     if base is not None:
         head["baseTimeNanoseconds"] = base
     head[options.mark] = {
@@ -244,7 +247,7 @@ def _assemble(
         return {"slime_profiler_conservation": told}
 
     written = write_output(path, folder, sources, [], notes, tracks, ids, origin, head, tail, options)
-    return OutputReport.of(
+    report = OutputReport.of(
         written,
         path=path,
         rollouts=[],
@@ -254,6 +257,9 @@ def _assemble(
         base_unix_ns=base,
         sources=[source.ledger for source in sources],
     )
+    if options.archive:
+        report.archive = archive_sources(path, [], sources, {})
+    return report
 
 
 def _note_missing(role: str, rank: int, span: tuple[int, int], tracks: Tracks) -> Note:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from ._clock_check import ClockCheck, format_clock_check
 from ._endings import ENDED, ENDED_WITH_JOB
 from ._ledger import Ledger
 from ._report import MergeReport, OutputReport, ProcessReport
@@ -56,6 +57,8 @@ def _format_inputs(report: MergeReport) -> Iterator[str]:
     """The traces that belong to no run."""
     for each in report.inputs[:_LISTED]:
         yield f"  {each.name}: {Path(each.file).name} ({each.format}, {each.clock})"
+        if each.clock_check is not None:
+            yield f"    {format_clock_check(ClockCheck(**each.clock_check))}"  # type: ignore[arg-type]
     if len(report.inputs) > _LISTED:
         yield f"  and {len(report.inputs) - _LISTED} more traces (--json lists them)"
 
@@ -123,6 +126,8 @@ def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str
     for reason, count in dropped.items():
         yield f"    {count} dropped: {reason}"
     yield from _format_budget(output)
+    if output.archive is not None:
+        yield f"    {Path(output.archive).name}: the sources as they are, for Perfetto 58.2 or newer"
     for what, count in output.mended.items():
         yield f"    {count} mended: {what}"
     for what, count in output.counts.items():
@@ -138,7 +143,7 @@ def _format_budget(output: OutputReport) -> Iterator[str]:
         ("other slices", output.slice_threshold_ns),
     ):
         if threshold:
-            yield f"    for the budget, {what} shorter than {threshold / 1000:.3f} us are not written"
+            yield f"    to fit the budget, {what} shorter than {threshold / 1000:.3f} us are not written"
     if output.size > _LARGE and not output.kernel_threshold_ns:
         size = output.size / 1e6
         yield f"    {size:.0f} MB uncompressed: a browser may refuse it; --budget-mb bounds it"

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from slime_profiler_plugin.read import Damage, ProcessRecords, TraceFile, TraceWindow, VanishedError, read_run
 
+from ._archive import Member, archive_sources
 from ._assemble import Readings, Written, scratch_folder, write_output
+from ._clock_check import check_report
 from ._flows import IdSource
 from ._ledger import Ledger
 from ._naming import name_trace
@@ -184,7 +186,7 @@ class _RunOutput:
                 trace,
                 UnixClock.of(trace, shared.clocks.mapping),
                 spans,
-                (name_trace(trace.owner, trace.path), f"file {trace.path.name}"),
+                (name_trace(trace.owner, trace.path, trace.format), f"file {trace.path.name}"),
             )
             for trace in self._extras
         ]
@@ -252,11 +254,23 @@ class _RunOutput:
         path = extra.trace.path
         clock = "wall clock" if extra.survey.is_wall else "unknown"
         self.inputs[path] = InputReport(
-            file=str(path), format=extra.trace.format, name=extra.name, clock=clock
+            file=str(path),
+            format=extra.trace.format,
+            name=extra.name,
+            clock=clock,
+            clock_check=self._check_clock(extra),
         )
         if not extra.survey.is_wall:
             found = Damage(str(path), "refused", "its clock is unknown: it cannot be placed in the run")
             self._damage[str(found)] = found
+
+    def _check_clock(self, extra: TraceSource) -> dict[str, int | None] | None:
+        """How far a report of Nsight Systems is from the records."""
+        if extra.trace.format != "nsys" or not extra.survey.is_wall:
+            return None
+        if extra.trace.path in self.inputs:
+            return self.inputs[extra.trace.path].clock_check
+        return check_report(extra.trace.path, self._shared.run)._asdict()
 
     def _assemble(
         self,
@@ -292,7 +306,7 @@ class _RunOutput:
             tail,
             self._options,
         )
-        return OutputReport.of(
+        report = OutputReport.of(
             written,
             path=wanted.path,
             rollouts=wanted.rollouts,
@@ -302,6 +316,34 @@ class _RunOutput:
             base_unix_ns=base_unix_ns,
             sources=ledgers,
         )
+        if self._options.archive:
+            report.archive = self._archive(wanted, folder, sources, notes, tracks, origin)
+        return report
+
+    def _archive(
+        self,
+        wanted: Wanted,
+        folder: Path,
+        sources: list[RecordSource | TraceSource],
+        notes: list[Note],
+        tracks: Tracks,
+        origin: int,
+    ) -> str | None:
+        """The records as a trace of their own, and beside it the windows and other traces as they are."""
+        records = [source for source in sources if isinstance(source, RecordSource)]
+        phases = folder / "phases.trace.json.gz"
+        head = {"displayTimeUnit": "ms"}
+        write_output(
+            phases, folder, records, [], notes, tracks, IdSource(), origin, head, lambda _: {}, self._options
+        )
+        run_id = self._shared.run.run_id
+        attributes = {
+            "slime_profiler.run_id": run_id,
+            "slime_profiler.rollouts": ", ".join(map(str, wanted.rollouts)),
+        }
+        first = Member(phases, f"run {run_id}", origin)
+        traces = [source for source in sources if isinstance(source, TraceSource)]
+        return archive_sources(wanted.path, [first], traces, attributes)
 
 
 def _tell_attempts(selection: Selection, wanted: Wanted) -> Iterator[str]:

@@ -12,6 +12,9 @@ from slime_profiler_plugin.read import Owner, TraceFile
 
 from ._tracks import DOT, format_ranks
 
+#: Formats of files that hold the events of several ranks.
+_SAYS_NOTHING: Final = frozenset({"trace", "traces", "profile", "profiler"})
+_OF_MANY: Final = frozenset({"ray", "nsys"})
 _SUFFIXES: Final = (".gz", ".zip", ".json", ".trace", ".pt", ".sqlite", ".nsys-rep")
 
 
@@ -27,27 +30,32 @@ def stem(path: Path) -> str:
     return name or path.name
 
 
-def name_trace(owner: Owner, path: Path) -> str:
+def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
     """Who recorded a trace: ``rank 3``, ``engine · tp0``, else ``rank unknown`` and the name of its file.
+
+    What is of many processes (`written_by` Ray or Nsight Systems) is called by that.
 
     >>> name_trace(Owner(rank=3), Path("x.json")), name_trace(Owner(), Path("gpu07.json"))
     ('rank 3', 'rank unknown · gpu07')
     """
+    if written_by in _OF_MANY:
+        return DOT.join([written_by, stem(path)])
     parts = [] if owner.role is None else [owner.role]
     if owner.rank is not None and owner.role != "engine":
         parts = [f"{owner.role} rank {owner.rank}" if owner.role else f"rank {owner.rank}"]
     if owner.ranks:
         parts.append(format_ranks(owner.ranks))
-    if owner.detail and (owner.role is not None or owner.rank is not None or owner.ranks):
+    is_known = owner.role is not None or owner.rank is not None or bool(owner.ranks)
+    if is_known and owner.detail and owner.detail not in _SAYS_NOTHING:
         parts.append(owner.detail)
-    if owner.role is None and owner.rank is None and not owner.ranks:
+    if not is_known:
         parts = ["rank unknown", stem(path)]
     return DOT.join(parts)
 
 
 def name_traces(traces: Sequence[TraceFile]) -> list[str]:
     """A name for each; where two are alike, what tells their files apart is added."""
-    names = [name_trace(trace.owner, trace.path) for trace in traces]
+    names = [name_trace(trace.owner, trace.path, trace.format) for trace in traces]
     for tell in (stem, lambda path: path.parent.name, str):
         shown = Counter(names)
         names = [

@@ -27,7 +27,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     records that name one of them. It is empty where only windows do. `size` is bytes of text, before it is
     compressed. `counts` say what the events of traces are and what becomes of their arrows, `mended` which of
     them are written other than they were read. Slices shorter than `kernel_threshold_ns`, if kernels, or
-    `slice_threshold_ns` were dropped for the budget; 0: none.
+    `slice_threshold_ns` were dropped for the budget; 0: none. `archive`: the ZIP that was asked for.
     """
 
     path: str
@@ -47,6 +47,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     slice_threshold_ns: int
     total: Ledger
     sources: list[Ledger]
+    archive: str | None = None
 
     @classmethod
     def of(
@@ -84,12 +85,16 @@ class OutputReport(msgspec.Struct, kw_only=True):
 
 
 class InputReport(msgspec.Struct, kw_only=True):
-    """A trace that belongs to no run: its file, what it is, who recorded it, on which clock."""
+    """A trace that belongs to no run: its file, what it is, who recorded it, on which clock.
+
+    `clock_check` is how far a report of Nsight Systems is from the records of its run (`ClockCheck`, ns).
+    """
 
     file: str
     format: str
     name: str
     clock: str
+    clock_check: dict[str, int | None] | None = None
 
 
 class ProcessReport(msgspec.Struct, kw_only=True):

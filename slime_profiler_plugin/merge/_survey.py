@@ -61,9 +61,9 @@ class Survey(NamedTuple):
     """What the parent needs to know of a surveyed trace.
 
     `rows` are (track, lane) by their number in the columns. Times are those of the output's clock, ns.
-    `is_wall`: the times look like Unix times. `flows` and `asyncs`: how many ids are needed. `counts`:
-    slices, arrows and the like as they will be written. `mended`: what is written other than it was read, by
-    what was done.
+    `offset_ns` leads there from those of the file. `is_wall`: the times look like Unix times. `flows` and
+    `asyncs`: how many ids are needed. `counts`: slices, arrows and the like as they will be written.
+    `mended`: what is written other than it was read, by what was done.
     """
 
     ledger: Ledger
@@ -72,6 +72,7 @@ class Survey(NamedTuple):
     rows: list[tuple[TrackKey, int]]
     first_ns: int | None
     last_ns: int | None
+    offset_ns: int
     is_wall: bool
     flows: int
     asyncs: int
@@ -320,6 +321,7 @@ class _Surveyed:
             rows=listed,
             first_ns=int(self._starts[kept].min()) if len(kept) else None,
             last_ns=int(self._ends[kept].max()) if len(kept) else None,
+            offset_ns=int((self._starts - columns.starts)[kept[0]]) if len(kept) else 0,
             is_wall=self._is_wall,
             flows=self._flows.highest,
             asyncs=int(table.async_ids.max()) if len(asyncs) else 0,

@@ -77,6 +77,11 @@ class TraceSource:
         self.damage = survey.damage
         self.first_ns, self.last_ns = survey.first_ns, survey.last_ns
 
+    @property
+    def offset_ns(self) -> int:
+        """What leads from the times of the file to those of the output's clock, at its first event."""
+        return self.survey.offset_ns + self.shift_ns
+
     def claim(self, tracks: Tracks, ids: IdSource) -> None:
         """Take numbers for processes, threads and arrows."""
         survey = self.survey

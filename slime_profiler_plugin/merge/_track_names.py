@@ -78,6 +78,8 @@ class TrackNames:
             return "unnamed"
         name = self._process_names.get(process)
         text = process if isinstance(process, str) else f"pid {process}"
+        if name and isinstance(process, str) and process in name:
+            return name
         return f"{text} {name}" if name and name != text else text
 
     def process_order(self, process: Hashable) -> tuple[Any, ...]:

@@ -33,6 +33,8 @@ _LIST_END: Final = re.compile(r"\}[ \t\r\n]*(?:,[ \t\r\n]*)?\](?=[ \t\r\n]*[,}])
 _TRIES: Final = 64
 #: A time in µs as large as this is Unix time: relative ones are less than a year.
 _UNIX_US: Final = 10**14
+#: A base beyond what 64 bits hold is none.
+_LATEST: Final = 2**63
 #: Fields of the identity and what they must be; anything else in it is damage, and left out.
 _IDENTITY: Final[dict[str, type]] = {
     "run_id": str,
@@ -54,7 +56,8 @@ class TraceHeader(NamedTuple):
     `identity` is what the recorder put there (run_id, attempt, host, pid, incarnation, role, rank,
     ranks, world_size, clock_domain), `rollouts` the rollouts it covers, `base_ns` the Unix time that
     its times are relative to (``None``: they are absolute), `metadata` every other top-level
-    key. `base_lost`: the file was cut where a base may have stood, and its times are relative to something.
+    key. `base_lost`: the base is no time, or the file was cut where one may have stood, and its
+    times are relative to something.
     """
 
     identity: dict[str, Any]
@@ -97,7 +100,8 @@ def read_head(path: Path) -> Head:
                 pass
             is_whole = text.closed
     header = parse_header({**text.metadata, **(behind or {})})
-    is_lost = not is_whole and header.base_ns is None and not any(map(_is_unix_time, events))
+    may_be_lost = not is_whole or BASE_KEY in header.metadata
+    is_lost = may_be_lost and header.base_ns is None and not any(map(_is_unix_time, events))
     return Head(header._replace(base_lost=is_lost), text.layout, events)
 
 
@@ -147,14 +151,17 @@ def parse_header(metadata: dict[str, Any]) -> TraceHeader:
 def _find_base(metadata: dict[str, Any]) -> int | None:
     inner = metadata.get(_VIZTRACER_KEY)
     places = (metadata, inner if isinstance(inner, dict) else {})
-    for value in (place.get(BASE_KEY) for place in places):
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-        if isinstance(value, str) and value.isdecimal() and len(value) < 20:
-            return int(value)
-    return None
+    found = (_as_base(place.get(BASE_KEY)) for place in places)
+    return next((base for base in found if base is not None), None)
+
+
+def _as_base(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_LATEST)):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_base = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST
+    return value if is_base else None  # type: ignore[return-value]
 
 
 def _is_pair(value: object) -> bool:

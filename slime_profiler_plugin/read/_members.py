@@ -50,19 +50,22 @@ class Members:
         self.base = 0
         self._searching = False
         self._in_tail = False
+        #: Where the last fault is in the text.
+        self._fault = 0
 
     def read(self, text: str, at: int, *, last: bool) -> tuple[Stop, int]:
         """Reads from `at`; gives why it stopped and the position from which to go on.
 
         `text` is bytes as latin-1. `last`: nothing follows it.
         """
+        self._fault = at
         while True:
             if self._searching:
-                match = _NEXT_KEY.search(text, at)
-                if match is None:
+                found = self._find_next(text, at)
+                if found is None:
                     is_end = last and text.endswith("}", at, len(text.rstrip(" \t\r\n")))
                     return (Stop.END, len(text)) if is_end else (Stop.MORE, at)
-                at = match.start(1)
+                at = found
                 self._searching = False
             at = skip_separators(text, at)
             if at >= len(text):
@@ -93,20 +96,35 @@ class Members:
                 continue
             try:
                 at = self._read_value(text, key, value_at)
+                self._check_border(text, key, at, last=last)
             except ScanError as error:
                 if error.is_open and not last:
                     return Stop.MORE, at
                 self._lose(value_at, f"the value of {key[:80]!r} cannot be read: {error}")
                 at = error.position
-                if error.is_open and not self._in_tail:
-                    # A bracket is missing: what is wanted may have been taken for a part of the value.
-                    match = _EVENTS.search(text, value_at)
-                    if match:
-                        at = match.start()
-                        self._searching = False
+
+    def _find_next(self, text: str, at: int) -> int | None:
+        """Where reading goes on behind a fault: at the next key, or at the events."""
+        key = _NEXT_KEY.search(text, at)
+        if not self._in_tail and len(self.lost) < _KEPT:
+            # With a bracket or a quote missing, the events may have been taken for a part of the value.
+            events = _EVENTS.search(text, self._fault)
+            if events and (key is None or events.start() < key.start(1)):
+                return events.start()
+        return None if key is None else key.start(1)
+
+    def _check_border(self, text: str, key: str, at: int, *, last: bool) -> None:
+        """Raises `ScanError` where a value that was read seems to be the beginning of another."""
+        border = skip_space(text, at)
+        if border < len(text) and text[border] not in ",}":
+            del self.metadata[key]
+            raise ScanError(border, "it does not end where it seems to")
+        if border >= len(text) and not last:
+            raise ScanError(border, "nothing follows", is_open=True)
 
     def _lose(self, at: int, reason: str) -> None:
         self._searching = True
+        self._fault = at
         if len(self.lost) < _KEPT:
             self.lost.append((self.base + at, reason))
 

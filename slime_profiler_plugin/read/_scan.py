@@ -20,7 +20,8 @@ _BUILT: Final = 4 << 20
 _CUT_TOKEN: Final = 16
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SEPARATOR: Final = re.compile(r"[ \t\r\n,]*")
-_STRUCTURE: Final = re.compile(r'["\[\]{}]')
+#: A quote, or brackets that all open or all close: a file of nothing but brackets is one step, not millions.
+_STRUCTURE: Final = re.compile(r'"|[\[{]+|[\]}]+')
 _SCAN: Final[Callable[[str, int], tuple[object, int]]] = json.JSONDecoder(  # type: ignore[attr-defined]
     strict=False, parse_int=str, parse_float=str, parse_constant=str
 ).scan_once
@@ -82,15 +83,16 @@ def structure_end(text: str, at: int) -> int:
     depth = 0
     position = at
     while match := _STRUCTURE.search(text, position):
-        mark = match[0]
-        position = match.end()
-        if mark == '"':
-            position = string_end(text, match.start())
-        elif mark in "{[":
-            depth += 1
+        begin, position = match.span()
+        if text[begin] == '"':
+            position = string_end(text, begin)
+        elif text[begin] in "{[":
+            depth += position - begin
+        elif position - begin < depth:
+            depth -= position - begin
         else:
-            depth -= 1
-        if depth <= 0:
+            return begin + max(depth, 1)
+        if not depth:
             return position
     raise ScanError(len(text), "it has no end", is_open=True)
 

@@ -17,10 +17,8 @@ from ._repair import repair
 from ._scan import ScanError, skip_separators, skip_space, value_end
 from ._text import mend_utf8
 
-#: Where an event may begin behind one that is torn: behind another, or in another trace's list.
-_CANDIDATE: Final = re.compile(
-    r'(?:\}[ \t\r\n]*(?:,[ \t\r\n]*)?|"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{'
-)
+#: Where an event may begin behind one that is torn, or in another trace's list.
+_CANDIDATE: Final = re.compile(r'(?:[,}][ \t\r\n]*|"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{')
 _LIST_END: Final = re.compile(r"\}[ \t\r\n]*(?:,[ \t\r\n]*)?\](?=[ \t\r\n]*(?:$|[,}]))")
 _FOREIGN: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 #: Bad events kept with their reasons; the rest are only counted.
@@ -28,7 +26,7 @@ _KEPT: Final = 20
 #: Text kept back while an event is looked for, for what looks for it may lie across a block's end.
 _OVERLAP: Final = 1 << 16
 #: Guesses at where reading may go on, each of which costs a look at all the rest.
-_GUESSES: Final = 16
+_GUESSES: Final = 8
 
 
 class Bad(NamedTuple):

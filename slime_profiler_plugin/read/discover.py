@@ -14,8 +14,9 @@ from ._damage import Damage, ReadError, TraceRefusedError
 from ._entries import has_mode, list_entries, list_sources, refuse
 from .traces import TraceFile, open_trace
 
+_REPORT = ".nsys-rep"
 #: A file of such a name should be a trace.
-_TRACE_NAMES = (".trace.json", ".trace.json.gz", ".pt.trace.json", ".pt.trace.json.gz")
+_TRACE_NAMES = (".trace.json", ".trace.json.gz", _REPORT)
 _UNFINISHED = ".tmp"
 
 
@@ -91,6 +92,8 @@ class _Search:
             self.found.skipped.append((entry, "neither a file nor a folder"))
         elif entry.suffix == _UNFINISHED:
             self.found.skipped.append((entry, "a file that was not finished"))
+        elif entry.suffix == _REPORT and entry.with_suffix(".sqlite").exists():
+            self.found.skipped.append((entry, f"exported already: {entry.stem}.sqlite"))
         else:
             self._take_file(entry, status, is_named=False)
 

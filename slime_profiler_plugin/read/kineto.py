@@ -19,8 +19,8 @@ from ._files import read_blocks
 from ._flaws import report_flaws
 from ._header import TraceHeader, read_head
 
-#: Content comes in blocks of this size.
-_BLOCK: Final = 1 << 20
+#: Content comes in blocks of this size: larger ones are fetched from the system anew each time.
+_BLOCK: Final = 1 << 18
 
 __all__ = [
     "TimedEvent",

@@ -123,7 +123,7 @@ def test_help_of_every_verb_loads_no_framework(verb):
     modules = _modules_after(code, absent=True)
     assert not _frameworks(modules)
     parts = {name.split(".")[1] for name in modules if "." in name}
-    assert not parts & {"record", "merge", "demo", "analyze", "serve"}
+    assert not parts & {"record", "merge", "demo", "analyze", "check", "serve"}
 
 
 @pytest.mark.parametrize("absent", [False, True])
@@ -149,6 +149,21 @@ def test_ls_loads_no_framework_and_no_recorder(absent, tmp_path):
 from slime_profiler_plugin.cli import main
 for folder in ({str(tmp_path)!r}, {str(run.folder)!r}):
     main(["ls", folder], standalone_mode=False)
+"""
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_check_loads_no_framework_and_no_recorder(absent, tmp_path):
+    (tmp_path / "rank0.json").write_text('{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    code = f"""
+from slime_profiler_plugin.cli import main
+try:
+    main(["check", {str(tmp_path)!r}])
+except SystemExit as end:
+    assert end.code == 0, end.code
 """
     modules = _modules_after(code, absent=absent)
     assert not _frameworks(modules)

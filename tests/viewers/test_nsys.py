@@ -1,4 +1,5 @@
-"""Nsight Systems itself records our phases as NVTX ranges; its report is read and agrees with our records."""
+"""Nsight Systems itself records our phases as NVTX ranges, and its report is read and agrees with our
+records."""
 
 from __future__ import annotations
 
@@ -10,14 +11,13 @@ from pathlib import Path
 import pytest
 from nsys_run import profile
 
-from slime_profiler_plugin.clock import ClockMapping
 from slime_profiler_plugin.merge._clock_check import (
     ClockCheck,
-    RecordedPhase,
-    check_clock,
+    check_report,
     format_clock_check,
+    recorded_phases,
 )
-from slime_profiler_plugin.read import Run, read_run
+from slime_profiler_plugin.read import read_run
 from slime_profiler_plugin.read.nsys import NsysPhase, is_nsys_report, nsys_phases
 
 pytestmark = [pytest.mark.timeout(240)]
@@ -41,30 +41,14 @@ def database(nsys, tmp_path_factory):
     return profile(nsys, [str(HERE / "nsys_program.py")], lambda: tmp_path_factory.mktemp("nsys"))
 
 
-def recorded(run: Run) -> list[RecordedPhase]:
-    phases = []
-    for process in run.processes:
-        clock = ClockMapping(process.clock_pairs)
-        phases += [
-            RecordedPhase(
-                process.process.pid,
-                phase.name,
-                phase.rollout if isinstance(phase.rollout, int) else None,
-                clock.unix_ns(phase.start_ns),
-            )
-            for phase in process.phases()
-        ]
-    return phases
-
-
 def found_phases(database: Path) -> list[NsysPhase]:
     return [phase for phase in nsys_phases(database, "slime") if not phase.name.startswith(CLOCK_MARK)]
 
 
 def checked(database: Path) -> ClockCheck:
     (folder,) = (database.parent / "runs").iterdir()
-    check = check_clock(nsys_phases(database), recorded(read_run([folder])))
-    print(format_clock_check(check))  # noqa: T201  # shown with -s, and where the test fails
+    check = check_report(database, read_run([folder]))
+    print(format_clock_check(check))  # noqa: T201 - pytest shows it
     return check
 
 
@@ -121,7 +105,8 @@ def test_every_phase_of_the_demos_processes_is_in_the_report(nsys, tmp_path_fact
         nsys, [str(HERE / "nsys_demo.py")], lambda: tmp_path_factory.mktemp("demo"), limit_s=120
     )
     (folder,) = (database.parent / "runs").iterdir()
-    records = recorded(read_run([folder]))
+    run = read_run([folder])
+    records = list(recorded_phases(run, {each.process.pid for each in run.processes}))
     assert len({phase.pid for phase in records}) == 3
     assert Counter((p.pid, p.name, p.rollout) for p in found_phases(database)) == Counter(
         phase[:3] for phase in records

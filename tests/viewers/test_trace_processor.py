@@ -109,3 +109,16 @@ def test_statement_that_fails_raises_and_is_named(perfetto, tmp_path):
     trace = _write(tmp_path / "one.json", [_slice("a", 0, 1)])
     with pytest.raises(Exception, match="in: select nonsense from slice"):
         perfetto.query(trace, "select nonsense from slice")
+
+
+def test_one_program_answers_for_many_traces_and_a_bad_one_stays_alone(perfetto, tmp_path):
+    good = _write(tmp_path / "good.json", [_slice("a", 0, 1), _slice("b", 5, 1)])
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1')
+    crossing = _write(tmp_path / "crossing.json", [_slice("a", 0, 10), _slice("c", 5, 10)])
+    answers = perfetto.query_each([good, bad, crossing, good], "select name from slice order by ts")
+    assert answers[0] == answers[3] == ([{"name": "a"}, {"name": "b"}], [])
+    assert "incomplete" in str(answers[1])
+    rows, errors = answers[2]
+    assert [row["name"] for row in rows] == ["a"]
+    assert [row["name"] for row in errors] == ["slice_drop_overlapping_complete_event"]

@@ -1,10 +1,10 @@
-// Asks Perfetto's own trace_processor about a trace, without a browser.
+// Asks Perfetto's own trace_processor about traces, without a browser.
 //
-//   node trace_processor.mjs DIST TRACE < statements.json
+//   node trace_processor.mjs DIST TRACE... < statements.json
 //
 // DIST is a folder of the Perfetto UI's files (engine_bundle.js and its .wasm). Standard input is a JSON list
-// of SQL statements. Standard output is one JSON object: `results`, a {columns, rows} for each statement, in order.
-// A trace that cannot be loaded or a statement that fails ends the program with status 1 and the reason on stderr.
+// of SQL statements. Standard output is a line for each trace, a JSON object: `results`, a {columns, rows} for each
+// statement, in order; or `error`, the reason why the trace cannot be loaded or a statement fails.
 // Integers are written in full, beyond what a double holds.
 
 import { closeSync, openSync, readFileSync, readSync } from "node:fs";
@@ -26,7 +26,7 @@ const RPC = {
   queryResult: 203,
   finalizeResult: 212,
 };
-const METHOD = { append: 1, finalize: 2, query: 3 };
+const METHOD = { append: 1, finalize: 2, query: 3, reset: 11 };
 const APPEND_RESULT = { error: 2 };
 const FINALIZE_RESULT = { error: 1 };
 const QUERY_ARGUMENTS = { sql: 1 };
@@ -165,6 +165,11 @@ class TraceProcessor {
     }
   }
 
+  /** Forgets the trace; the next one loads as the first did, without another start. */
+  reset() {
+    this.#call(METHOD.reset, RPC.queryResult);
+  }
+
   load(path) {
     const file = openSync(path, "r");
     const chunk = Buffer.alloc(CHUNK_BYTES);
@@ -228,13 +233,17 @@ function json(value) {
   return JSON.stringify(value);
 }
 
-const [dist, trace] = process.argv.slice(2);
-try {
-  const statements = JSON.parse(readFileSync(0, "utf8"));
-  const engine = await TraceProcessor.start(dist);
-  engine.load(trace);
-  process.stdout.write(json({ results: statements.map((sql) => engine.query(sql)) }));
-} catch (error) {
-  process.stderr.write(`trace_processor: ${error.message}\n`);
-  process.exitCode = 1;
+const [dist, ...traces] = process.argv.slice(2);
+const statements = JSON.parse(readFileSync(0, "utf8"));
+const engine = await TraceProcessor.start(dist);
+for (const trace of traces) {
+  let answer;
+  try {
+    engine.load(trace);
+    answer = { results: statements.map((sql) => engine.query(sql)) };
+  } catch (error) {
+    answer = { error: error.message };
+  }
+  process.stdout.write(`${json(answer)}\n`);
+  engine.reset();
 }

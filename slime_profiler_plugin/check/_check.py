@@ -1,0 +1,121 @@
+"""Checking files and folders, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.read import ReadError, TraceFile, discover
+
+from . import _devices, _form, _ids, _sets, _times, _tracks  # noqa: F401 - they register their rules
+from ._rules import RULES, Finding, Severity
+from ._survey import FileSurvey, survey_file, survey_trace, without_path
+
+
+class CheckReport(msgspec.Struct):
+    """What was looked at: `files` that could be read, `skipped` files of a folder that are no traces, and
+    the `findings`, by file and code, those of several files together at the end."""
+
+    files: list[str]
+    skipped: dict[str, str]
+    findings: list[Finding]
+
+    def exit_code(self, *, strict: bool = False) -> int:
+        """0: no error-level finding (`strict`: none at all), 3: some, 1: nothing could be read."""
+        if not self.files:
+            return 1
+        return 3 if any(strict or finding.severity == "error" for finding in self.findings) else 0
+
+    def count(self, severity: Severity) -> int:
+        """How many findings are of this severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+    def to_builtins(self) -> Any:
+        """As JSON has it."""
+        return msgspec.to_builtins(self)
+
+
+def check_paths(paths: Iterable[Path], tell: Callable[[Path], None] = lambda _: None) -> CheckReport:
+    """Look at every file, and at every trace below every folder; `tell` is called before each.
+
+    Never raises for what is in a file: that is a finding. One file is in memory at a time, as 32 bytes per
+    event; of each stays only what is compared between files.
+    """
+    found = find_traces(paths)
+    report = CheckReport([], found.skipped, [])
+    kept: list[FileSurvey] = []
+    for source in found.sources:
+        path = source.path if isinstance(source, TraceFile) else source
+        tell(path)
+        survey = _survey(source)
+        report.findings += _findings(survey)
+        if survey.trace is not None:
+            report.files.append(str(path))
+            kept.append(_only_what_is_compared(survey))
+    if len(kept) > 1:
+        for rule in _in_order():
+            if rule.in_set is not None:
+                report.findings += [rule.finding(found, None) for found in rule.in_set(kept)]
+    return report
+
+
+def _findings(survey: FileSurvey) -> Iterator[Finding]:
+    for rule in _in_order():
+        if rule.in_file is not None:
+            yield from (rule.finding(found, str(survey.path)) for found in rule.in_file(survey))
+
+
+def _in_order() -> list[Any]:
+    return [RULES[code] for code in sorted(RULES)]
+
+
+class Found(NamedTuple):
+    """`sources`: traces of folders, and files that were named, whatever they are; `skipped`: files of
+    folders that are none, and why."""
+
+    sources: list[TraceFile | Path]
+    skipped: dict[str, str]
+
+
+def find_traces(paths: Iterable[Path]) -> Found:
+    """Every trace in `paths`, each once; of a run of ours, the windows of torch.profiler."""
+    found = Found([], {})
+    seen: set[Path] = set()
+    for path in paths:
+        for source in _in_folder(path, found.skipped) if path.is_dir() else [path]:
+            each = source.path if isinstance(source, TraceFile) else source
+            if each not in seen:
+                seen.add(each)
+                found.sources.append(source)
+    return found
+
+
+def _in_folder(folder: Path, skipped: dict[str, str]) -> Iterator[TraceFile | Path]:
+    told = discover([folder])
+    yield from told.traces
+    for damage in told.damage:
+        yield Path(damage.file)
+    skipped.update((str(path), reason) for path, reason in told.skipped)
+    for run in told.runs:
+        windows = RunPaths.at(run).traces
+        if windows.is_dir():
+            yield from _in_folder(windows, skipped)
+
+
+def _survey(source: TraceFile | Path) -> FileSurvey:
+    if isinstance(source, Path):
+        return survey_file(source)
+    try:
+        return survey_trace(source)
+    except ReadError as error:
+        return FileSurvey(source.path, unreadable=without_path(error, source.path))
+
+
+def _only_what_is_compared(survey: FileSurvey) -> FileSurvey:
+    survey.clock  # noqa: B018 - is worked out now, from times that go away
+    survey.events.shrink()
+    return survey

@@ -1,0 +1,273 @@
+"""What is wrong with the text of a trace, wherever in it: found without parsing it.
+
+A chunk of the text, cut between events, is looked at as an array of bytes: where its quotation marks
+are tells what is inside a string. Only where something is amiss it is gone through event by event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A chunk is cut at the last of the first of these that it has (names of C++ have ``},`` too); a text
+#: without any is cut nowhere until it is this long.
+_CUTS: Final = (b"},\n", b'},{"', b'}, {"', b"},\r")
+_CHUNK: Final = 1 << 20
+_LARGEST: Final = 16 << 20
+_BETWEEN_EVENTS: Final = re.compile(rb"(?<=\}),(?=\s*\{)")
+_ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ENDS_IN_BACKSLASH: Final = re.compile(rb'(?<!\\)(?:\\\\)+"')
+_NOT_FINITE: Final = (b"NaN", b"Infinity", b"nan", b"inf", b"NAN", b"INF")
+_BEFORE_VALUE: Final = frozenset(bytes([byte]) for byte in b":[, \t\r\n+-")
+_AFTER_VALUE: Final = frozenset([b"", *(bytes([byte]) for byte in b"]}, \t\r\n")])
+_LONG_NUMBER: Final = re.compile(rb"(?<![\d.eE+])\d{16,}(?![\d.eE])")
+#: Times in ns are read by those who know that they are.
+_NS_KEY: Final = re.compile(rb'"(?:baseTimeNanoseconds|\w*_ns)"\s*:\s*-?$')
+_EXACT: Final = 2**53
+_OVERFLOWS: Final = 2**63
+_QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _COLON, _COMMA, _SPACE = b'"{}]:, '
+_SHOWN: Final = 60
+#: Integers of fewer digits are exact; which bytes are looked at for those that are not.
+_DIGITS: Final = 16
+_STRIDE: Final = 4
+_POWERS: Final = 10 ** np.arange(_DIGITS - 1, -1, -1)
+
+Array = NDArray[Any]
+
+
+class Fault:
+    """How often something was met, and the first place."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.line = 0
+        self.byte = 0
+        self.shown = ""
+
+    def __str__(self) -> str:
+        return f"{self.shown} at line {self.line}, byte {self.byte}".strip()
+
+
+class TextSurvey:
+    """The faults of one text; `add` its blocks, then `finish`."""
+
+    def __init__(self) -> None:
+        self.controls = Fault()
+        self.escapes = Fault()
+        self.not_utf8 = Fault()
+        self.not_finite = Fault()
+        self.large_integers = Fault()
+        self.duplicate_keys = Fault()
+        self.trailing_commas = Fault()
+        self.backslashes = Fault()
+        self._pending: list[bytes] = []
+        self._length = 0
+        self._byte = 0
+        self._line = 1
+
+    def add(self, blocks: Iterable[bytes]) -> None:
+        """Look at the blocks of a whole text, in order."""
+        for block in blocks:
+            self._pending.append(block)
+            self._length += len(block)
+            if self._length >= _CHUNK:
+                self._take(last=False)
+        self._take(last=True)
+
+    def _take(self, *, last: bool) -> None:
+        text = b"".join(self._pending)
+        cut = len(text)
+        if not last and cut <= _LARGEST:
+            cut = next((at + 1 for mark in _CUTS if (at := text.rfind(mark)) >= 0), 0)
+        chunk, rest = text[:cut], text[cut:]
+        if chunk and not self._scan(chunk, self._byte, self._line, whole=True):
+            self._scan_singly(chunk)
+        self._byte += len(chunk)
+        self._line += chunk.count(b"\n")
+        self._pending, self._length = [rest], len(rest)
+
+    def _scan_singly(self, chunk: bytes) -> None:
+        byte, line, start = self._byte, self._line, 0
+        for cut in [*(match.start() for match in _BETWEEN_EVENTS.finditer(chunk)), len(chunk)]:
+            event = chunk[start:cut]
+            self._scan(event, byte, line, whole=False)
+            byte += len(event)
+            line += event.count(b"\n")
+            start = cut
+
+    def _scan(self, chunk: bytes, byte: int, line: int, *, whole: bool) -> bool:
+        """Look at `chunk`; False: not understood, nothing noted.
+
+        A `whole` chunk with anything odd inside a string is not believed: one quotation mark too few, and
+        all that follows is taken for its contrary.
+        """
+        try:
+            chunk.decode()
+        except UnicodeDecodeError as error:
+            if whole:
+                return False
+            marks = chunk.decode("utf-8", "replace").count("\ufffd") - chunk.count("\ufffd".encode())
+            self._note(self.not_utf8, chunk, error.start, byte, line, marks)
+        plain = chunk
+        if b"\\" in chunk:
+            plain = _ESCAPE.sub(lambda match: b"_" * len(match[0]), chunk)
+        text = np.frombuffer(plain, np.uint8)
+        quotes = np.flatnonzero(text == _QUOTE)
+        if len(quotes) % 2:
+            return False
+        inside = _Inside(quotes)
+        controls = inside.keep(np.flatnonzero(text < _SPACE))
+        bad_escapes = inside.keep(np.flatnonzero(text == ord("\\"))) if b"\\" in plain else _NOWHERE
+        if whole and (len(controls) or len(bad_escapes)):
+            return False
+        self._note_all(self.controls, chunk, controls, byte, line)
+        self._note_all(self.escapes, chunk, bad_escapes, byte, line)
+        if b"\\\\" in chunk:
+            ends = np.array([match.end() - 1 for match in _ENDS_IN_BACKSLASH.finditer(chunk)], np.int64)
+            self._note_all(self.backslashes, chunk, ends, byte, line)
+        self._look_for_numbers(chunk, text, inside, byte, line)
+        commas = inside.drop(_commas_before_an_end(text))
+        self._note_all(self.trailing_commas, chunk, commas, byte, line)
+        for at in _repeated_keys(plain, text, quotes, inside):
+            self._note(self.duplicate_keys, chunk, at, byte, line)
+        return True
+
+    def _look_for_numbers(self, chunk: bytes, text: Array, inside: _Inside, byte: int, line: int) -> None:
+        at = [place for word in _NOT_FINITE for place in _finds(chunk, word)]
+        if at:
+            self._note_all(self.not_finite, chunk, inside.drop(np.array(sorted(at), np.int64)), byte, line)
+        large = [
+            match.start()
+            for match in _long_numbers(chunk, text)
+            if _is_inexact(int(match[0])) and not _NS_KEY.search(chunk[: match.start()][-_SHOWN:])
+        ]
+        if large:
+            self._note_all(self.large_integers, chunk, inside.drop(np.array(large, np.int64)), byte, line)
+
+    def _note_all(self, fault: Fault, chunk: bytes, at: Array, byte: int, line: int) -> None:
+        if len(at):
+            self._note(fault, chunk, int(at[0]), byte, line, len(at))
+
+    def _note(self, fault: Fault, chunk: bytes, at: int, byte: int, line: int, count: int = 1) -> None:
+        if not fault.count:
+            fault.byte = byte + at
+            fault.line = line + chunk.count(b"\n", 0, at)
+            fault.shown = _surroundings(chunk, at)
+        fault.count += count
+
+
+_NOWHERE: Final = np.empty(0, np.int64)
+
+
+class _Inside:
+    """Which positions of a chunk are inside a string."""
+
+    def __init__(self, quotes: Array) -> None:
+        self._quotes = quotes
+
+    def keep(self, at: Array) -> Array:
+        """Those of the sorted positions `at` that are."""
+        return at[self._odd(at)]
+
+    def drop(self, at: Array) -> Array:
+        """Those that are not."""
+        return at[~self._odd(at)]
+
+    def _odd(self, at: Array) -> Array:
+        return (np.searchsorted(self._quotes, at) & 1).astype(bool)
+
+
+def _surroundings(chunk: bytes, at: int) -> str:
+    """The text about a position, as far as it is on one line, unprintable bytes written out."""
+    start = max(chunk.rfind(b"\n", 0, at) + 1, at - _SHOWN // 2)
+    end = chunk.find(b"\n", at + 1)
+    end = min(end if end >= 0 else len(chunk), at + _SHOWN // 2)
+    shown = chunk[start:end].decode("utf-8", "backslashreplace").strip()
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+
+
+def _is_inexact(value: int) -> bool:
+    """Whether a number cannot be kept by a reader that has doubles, or signed 64-bit integers."""
+    return value > _EXACT and (value >= _OVERFLOWS or int(float(value)) != value)
+
+
+def _finds(chunk: bytes, word: bytes) -> Iterator[int]:
+    """Where `word` stands as a value, or looks like it."""
+    at = chunk.find(word)
+    while at >= 0:
+        if chunk[at - 1 : at] in _BEFORE_VALUE and chunk[at + len(word) : at + len(word) + 1] in _AFTER_VALUE:
+            yield at
+        at = chunk.find(word, at + 1)
+
+
+def _long_numbers(chunk: bytes, text: Array) -> Iterator[re.Match[bytes]]:
+    """Integers beyond 2⁵³. Such a row of 16 digits or more has, whatever comes before it, four bytes that
+    are digits, each the fourth after another."""
+    digit = text - ord("0") < 10
+    each = digit[::_STRIDE]
+    at = np.flatnonzero(each[:-3] & each[1:-2] & each[2:-1] & each[3:]) * _STRIDE
+    for _ in range(_STRIDE - 1):  # to the first digit of the row, or one of the next row is the first
+        at = at - ((at > 0) & digit[at - 1])
+    at = at[(at + _DIGITS <= len(text)) & ~((at > 0) & digit[at - 1])]
+    places = at[:, np.newaxis] + np.arange(_DIGITS)
+    whole = digit[places].all(axis=1)
+    at, places = at[whole], places[whole]
+    first = (text[places] - ord("0")).astype(np.int64) @ _POWERS
+    longer = digit[np.minimum(at + _DIGITS, len(text) - 1)] & (at + _DIGITS < len(text))
+    for start in at[longer | (first > _EXACT)].tolist():
+        match = _LONG_NUMBER.match(chunk, start)
+        if match:
+            yield match
+
+
+def _commas_before_an_end(text: Array) -> Array:
+    """Positions of commas with nothing but white space between them and a closing bracket."""
+    before = np.flatnonzero((text == _CLOSE) | (text == _CLOSE_LIST)) - 1
+    while True:
+        blank = (before >= 0) & (text[before] <= _SPACE)
+        if not blank.any():
+            break
+        before[blank] -= 1
+    before = before[before >= 0]
+    commas: Array = before[text[before] == _COMMA]
+    return commas
+
+
+def _repeated_keys(plain: bytes, text: Array, quotes: Array, inside: _Inside) -> Iterator[int]:
+    """Positions of keys that their object has had already.
+
+    Keys of one object are alike if a number made of a few of their bytes is; those that are get compared.
+    """
+    starts, ends = quotes[::2], quotes[1::2]
+    after = np.minimum(ends + 1, len(text) - 1)
+    is_key = text[after] == _COLON
+    blank = text[after] == _SPACE
+    if blank.any():
+        is_key |= blank & (text[np.minimum(after + 1, len(text) - 1)] == _COLON)
+    starts, ends = starts[is_key], ends[is_key]
+    if len(starts) < 2:
+        return
+    length = ends - starts
+    hashes = length.astype(np.uint64)
+    for offset in (1, 2, 3, 5, 8, 13):
+        hashes = hashes * np.uint64(257) + text[starts + np.minimum(offset, length)]
+        hashes = hashes * np.uint64(257) + text[ends - np.minimum(offset, length)]
+    braces = inside.drop(np.flatnonzero((text == _OPEN) | (text == _CLOSE)))
+    opens = text[braces] == _OPEN
+    depths = np.cumsum(np.where(opens, 1, -1))
+    before = np.searchsorted(braces, starts) - 1
+    key_depths = np.where(before >= 0, depths[np.maximum(before, 0)] if len(depths) else 0, 0)
+    for depth in np.unique(key_depths).tolist():
+        chosen = np.flatnonzero(key_depths == depth)
+        begins = braces[opens & (depths == depth)]
+        objects = np.searchsorted(begins, starts[chosen])
+        marks = hashes[chosen] * np.uint64(0x9E3779B97F4A7C15) + objects.astype(np.uint64)
+        order = np.argsort(marks, kind="stable")
+        same = np.flatnonzero(marks[order][1:] == marks[order][:-1])
+        for first, second in zip(chosen[order[same]], chosen[order[same + 1]], strict=True):
+            if plain[starts[first] : ends[first]] == plain[starts[second] : ends[second]]:
+                yield int(starts[second])
