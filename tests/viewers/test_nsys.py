@@ -120,10 +120,10 @@ def test_a_report_beside_its_run_loads_clean(database, perfetto, tmp_path):
     assert told["matched"] == 11
     rows, errors = perfetto.query(Path(output.path), SLICES)
     assert errors == []
-    ours = sorted(
-        (row["name"], row["ts"]) for row in rows if row["category"] != "nvtx" and row["name"] in NAMES
-    )
-    theirs = sorted((row["name"], row["ts"]) for row in rows if row["payload"] == 3)
+    ranges = [row for row in rows if row["category"] == "nvtx"]
+    phases = [row for row in rows if row["category"] != "nvtx" and row["name"] in NAMES]
+    ours = sorted((row["name"], row["ts"]) for row in phases)
+    theirs = sorted((row["name"], row["ts"]) for row in ranges if row["payload"] == 3)
     names = [name for name, _ in theirs]
     assert Counter(names) == NAMES
     assert [name for name, _ in ours] == names
@@ -167,7 +167,8 @@ def test_the_demos_report_alone_loads_clean(demo, perfetto, tmp_path):
     assert report.exit_code() == 0
     rows, errors = perfetto.query(tmp_path / "out.json.gz", SLICES)
     assert errors == []
-    phases = [row for row in rows if not row["name"].startswith(CLOCK_MARK)]
+    ranges = [row for row in rows if row["category"] == "nvtx"]
+    phases = [row for row in ranges if not row["name"].startswith(CLOCK_MARK)]
     assert Counter((row["name"], row["payload"]) for row in phases) == Counter(
         (phase.name, phase.rollout) for phase in found_phases(demo)
     )
