@@ -157,7 +157,8 @@ for folder in ({str(tmp_path)!r}, {str(run.folder)!r}):
 
 @pytest.mark.parametrize("absent", [False, True])
 def test_check_loads_no_framework_and_no_recorder(absent, tmp_path):
-    (tmp_path / "rank0.json").write_text('{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}')
+    event = '{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
+    (tmp_path / "rank0.json").write_text(f'{{"traceEvents": [{event}]}}')
     code = f"""
 from slime_profiler_plugin.cli import main
 try:
