@@ -157,8 +157,9 @@ for folder in ({str(tmp_path)!r}, {str(run.folder)!r}):
 
 @pytest.mark.parametrize("absent", [False, True])
 def test_check_loads_no_framework_and_no_recorder(absent, tmp_path):
-    event = '{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}'
-    (tmp_path / "rank0.json").write_text(f'{{"traceEvents": [{event}]}}')
+    (tmp_path / "rank0.json").write_text(
+        '{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
+    )
     code = f"""
 from slime_profiler_plugin.cli import main
 try:
