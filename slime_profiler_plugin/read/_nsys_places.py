@@ -115,10 +115,6 @@ class Places:
         """A small number of the process, in the order of appearance."""
         return self._numbers.setdefault(process, len(self._numbers))
 
-    def key_of(self, number: int) -> int:
-        """The process of a `number`."""
-        return next(process for process, known in self._numbers.items() if known == number)
-
     def take_new(self) -> list[TraceEvent]:
         """The names of what was met since the last call."""
         new, self._new = self._new, []
