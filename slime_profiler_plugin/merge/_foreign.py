@@ -72,11 +72,11 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         warnings = list(_place_unknown(sources))
         ranks = _count_ranks(traces, options)
         starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
-        if not starts:
+        if not starts and not any(source.ledger.described for source in sources):
             raise MergeError(f"no event to merge{_damage_told(damage)}")
         warnings.extend(_tell_distance(sources))
         warnings.extend(_tell_duplicates(traces))
-        output = _assemble(path, folder, sources, ranks, min(starts), options)
+        output = _assemble(path, folder, sources, ranks, min(starts, default=0), options)
     return MergeReport(
         run_id=None,
         attempts=[],
@@ -220,7 +220,7 @@ def _assemble(
     for source in sources:
         source.claim(tracks, ids)
     notes = list(_note_missing(ranks, origin, tracks))
-    base = origin if any(source.survey.is_wall for source in sources) else None
+    base = origin if any(s.survey.is_wall and s.first_ns is not None for s in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
     if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
         head.update(sources[0].trace.header.metadata)
@@ -261,7 +261,7 @@ def _assemble(
 
 
 def _note_missing(ranks: list[RanksReport], at_ns: int, tracks: Tracks) -> Iterator[Note]:
-    """An empty process for every rank that is missing, and a mark that says which: viewers hide the former."""
+    """An empty process for every missing rank, and, since viewers hide it, a mark that says which."""
     for report in ranks:
         for rank in report.missing:
             name = f"rank {rank}" if report.role == "rank" else f"{report.role} rank {rank}"
