@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from slime_profiler_plugin.clock import decimal_us_to_ns
+from slime_profiler_plugin.merge import parse_times
 from slime_profiler_plugin.read import TraceEvent
 
 from ._events import (
@@ -32,8 +32,6 @@ _LATEST_NS: Final = 2**62
 #: Phase letters that viewers know.
 _LETTERS: Final = "BEXIiCbneSTFpstfPNODMVvRcr(){}="
 _OTHER_LETTER: Final = 255
-#: Whole microseconds of fewer digits need no closer look.
-_SHORT: Final = 16
 #: Names are kept as numbers; of a file with more different ones, the further are not known.
 _MOST_NAMES: Final = 200_000
 
@@ -91,10 +89,9 @@ class Collector:
         columns = self._columns
         columns["phase"].append(phases)
         columns["track"].append(np.array([tracks[event.pid, event.tid] for event in piece], np.int32))
-        columns["start"].append(np.array([self._ns(event.ts) for event in piece], np.int64))
-        columns["length"].append(
-            np.array([self._ns(event.dur) if event.ph == "X" else NO_TIME for event in piece], np.int64)
-        )
+        columns["start"].append(self._parse([event.ts for event in piece]))
+        lengths = self._parse([event.dur if event.ph == "X" else UNSET for event in piece])
+        columns["length"].append(lengths)
         columns["name"].append(np.array([names[_raw(event.name)] for event in piece], np.int32))
         columns["category"].append(category)
         self._learn_categories()
@@ -103,9 +100,6 @@ class Collector:
         for index in np.flatnonzero(_IS_ASYNC[phases]).tolist():
             self._asyncs.add(self._count + index, self._hashes[category[index]], piece[index])
         self._find_correlations(piece, category)
-        self._events.unusable_pids += sum(
-            event.more is not UNSET and ("pid" in event.more or "tid" in event.more) for event in piece
-        )
         self._count += len(piece)
 
     def finish(self) -> None:
@@ -136,23 +130,13 @@ class Collector:
         kept = values != 0
         self._linked.append(np.column_stack((chosen[kept] + self._count, values[kept])))
 
-    def _ns(self, raw: Any) -> int:
-        if raw is UNSET:
-            return NO_TIME
-        text = bytes(raw)
-        if text.isdigit() and len(text) < _SHORT:
-            return int(text) * 1000
-        try:
-            value = decimal_us_to_ns(text)
-        except ValueError:
-            if not text.startswith(b'"'):
-                return NO_TIME
-            self._events.string_times += 1
-            try:
-                value = decimal_us_to_ns(text.strip(b'"'))
-            except ValueError:
-                return NO_TIME
-        return value if -_LATEST_NS < value < _LATEST_NS else NO_TIME
+    def _parse(self, texts: list[Any]) -> Array:
+        """Times in ns; strings are counted."""
+        times = parse_times(texts)
+        if not times.are_plain:
+            self._events.string_times += sum(text is not UNSET and bytes(text)[:1] == b'"' for text in texts)
+        usable = times.are_known & (np.abs(times.values) < _LATEST_NS)
+        return np.where(usable, times.values, NO_TIME)
 
     def _note_metadata(self, event: TraceEvent) -> None:
         names = self._events.names

@@ -87,7 +87,6 @@ class Events:
         self.categories: list[str] = []
         self.names = Names()
         self.string_times = 0
-        self.unusable_pids = 0
         self.texts: list[bytes] = []
 
     def __len__(self) -> int:

@@ -71,6 +71,11 @@ class FileSurvey:
         keys = set() if self.trace is None else set(self.trace.header.metadata)
         return bool(keys & {MERGE_KEY, FIX_KEY})
 
+    @property
+    def is_database(self) -> bool:
+        """Whether the ids are those that our reader gives: the file is a report of Nsight Systems."""
+        return self.trace is not None and self.trace.format == "nsys"
+
     @cached_property
     def clock(self) -> str:
         """``based``, ``absolute`` (Unix time), ``unknown``, or ``none`` where there is no event."""
@@ -103,7 +108,7 @@ def survey_trace(trace: TraceFile) -> FileSurvey:
         survey.total += len(piece)
         collected.add(piece)
     collected.finish()
-    if trace.format != "nsys":
+    if not survey.is_database:
         _read_text(survey)
     return survey
 

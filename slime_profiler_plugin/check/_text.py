@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 #: A chunk is cut at the last of the first of these that it has (names of C++ have ``},`` too); a text
 #: without any is cut nowhere until it is this long.
 _CUTS: Final = (b"},\n", b'},{"', b'}, {"', b"},\r")
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 18
 _LARGEST: Final = 16 << 20
 _BETWEEN_EVENTS: Final = re.compile(rb"(?<=\}),(?=\s*\{)")
 _ESCAPE: Final = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ENDS_IN_BACKSLASH: Final = re.compile(rb'(?<!\\)(?:\\\\)+"')
-_NOT_FINITE: Final = (b"NaN", b"Infinity", b"nan", b"inf", b"NAN", b"INF")
-_BEFORE_VALUE: Final = frozenset(bytes([byte]) for byte in b":[, \t\r\n+-")
-_AFTER_VALUE: Final = frozenset([b"", *(bytes([byte]) for byte in b"]}, \t\r\n")])
+_BEFORE_VALUE: Final = np.isin(np.arange(256), list(b":[, \t\r\n+-"))
 _LONG_NUMBER: Final = re.compile(rb"(?<![\d.eE+])\d{16,}(?![\d.eE])")
 #: Times in ns are read by those who know that they are.
 _NS_KEY: Final = re.compile(rb'"(?:baseTimeNanoseconds|\w*_ns)"\s*:\s*-?$')
 _EXACT: Final = 2**53
 _OVERFLOWS: Final = 2**63
+#: Odd, and with bits everywhere: mixes what it multiplies.
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _COLON, _COMMA, _SPACE = b'"{}]:, '
 _SHOWN: Final = 60
 #: Integers of fewer digits are exact; which bytes are looked at for those that are not.
@@ -137,9 +137,7 @@ class TextSurvey:
         return True
 
     def _look_for_numbers(self, chunk: bytes, text: Array, inside: _Inside, byte: int, line: int) -> None:
-        at = [place for word in _NOT_FINITE for place in _finds(chunk, word)]
-        if at:
-            self._note_all(self.not_finite, chunk, inside.drop(np.array(sorted(at), np.int64)), byte, line)
+        self._note_all(self.not_finite, chunk, inside.drop(_not_finite(text)), byte, line)
         large = [
             match.start()
             for match in _long_numbers(chunk, text)
@@ -195,46 +193,51 @@ def _is_inexact(value: int) -> bool:
     return value > _EXACT and (value >= _OVERFLOWS or int(float(value)) != value)
 
 
-def _finds(chunk: bytes, word: bytes) -> Iterator[int]:
-    """Where `word` stands as a value, or looks like it."""
-    at = chunk.find(word)
-    while at >= 0:
-        if chunk[at - 1 : at] in _BEFORE_VALUE and chunk[at + len(word) : at + len(word) + 1] in _AFTER_VALUE:
-            yield at
-        at = chunk.find(word, at + 1)
+def _not_finite(text: Array) -> Array:
+    """Where a value begins with ``nan`` or ``inf``, upper case or lower."""
+    lower = text | ord("a") - ord("A")
+    found = [
+        np.flatnonzero((lower[:-2] == word[0]) & (lower[1:-1] == word[1]) & (lower[2:] == word[2]))
+        for word in (b"nan", b"inf")
+    ]
+    at = np.sort(np.concatenate(found))
+    before = text[at - 1]
+    return at[(at > 0) & _BEFORE_VALUE[before]]
 
 
 def _long_numbers(chunk: bytes, text: Array) -> Iterator[re.Match[bytes]]:
     """Integers beyond 2⁵³. Such a row of 16 digits or more has, whatever comes before it, four bytes that
     are digits, each the fourth after another."""
-    digit = text - ord("0") < 10
-    each = digit[::_STRIDE]
+    each = _are_digits(text[::_STRIDE])
     at = np.flatnonzero(each[:-3] & each[1:-2] & each[2:-1] & each[3:]) * _STRIDE
     for _ in range(_STRIDE - 1):  # to the first digit of the row, or one of the next row is the first
-        at = at - ((at > 0) & digit[at - 1])
-    at = at[(at + _DIGITS <= len(text)) & ~((at > 0) & digit[at - 1])]
-    places = at[:, np.newaxis] + np.arange(_DIGITS)
-    whole = digit[places].all(axis=1)
-    at, places = at[whole], places[whole]
-    first = (text[places] - ord("0")).astype(np.int64) @ _POWERS
-    longer = digit[np.minimum(at + _DIGITS, len(text) - 1)] & (at + _DIGITS < len(text))
+        at = at - ((at > 0) & _are_digits(text[at - 1]))
+    at = at[(at + _DIGITS <= len(text)) & ~((at > 0) & _are_digits(text[at - 1]))]
+    digits = text[at[:, np.newaxis] + np.arange(_DIGITS)]
+    whole = _are_digits(digits).all(axis=1)
+    at, digits = at[whole], digits[whole]
+    first = (digits - ord("0")).astype(np.int64) @ _POWERS
+    longer = _are_digits(text[np.minimum(at + _DIGITS, len(text) - 1)]) & (at + _DIGITS < len(text))
     for start in at[longer | (first > _EXACT)].tolist():
         match = _LONG_NUMBER.match(chunk, start)
         if match:
             yield match
 
 
+def _are_digits(text: Array) -> Array:
+    digits: Array = text - ord("0") < 10
+    return digits
+
+
 def _commas_before_an_end(text: Array) -> Array:
     """Positions of commas with nothing but white space between them and a closing bracket."""
     before = np.flatnonzero((text == _CLOSE) | (text == _CLOSE_LIST)) - 1
-    while True:
-        blank = (before >= 0) & (text[before] <= _SPACE)
-        if not blank.any():
-            break
-        before[blank] -= 1
-    before = before[before >= 0]
-    commas: Array = before[text[before] == _COMMA]
-    return commas
+    found = []
+    while len(before := before[before >= 0]):
+        bytes_there = text[before]
+        found.append(before[bytes_there == _COMMA])
+        before = before[bytes_there <= _SPACE] - 1
+    return np.sort(np.concatenate([_NOWHERE, *found]))
 
 
 def _repeated_keys(plain: bytes, text: Array, quotes: Array, inside: _Inside) -> Iterator[int]:
@@ -251,23 +254,34 @@ def _repeated_keys(plain: bytes, text: Array, quotes: Array, inside: _Inside) ->
     starts, ends = starts[is_key], ends[is_key]
     if len(starts) < 2:
         return
-    length = ends - starts
-    hashes = length.astype(np.uint64)
-    for offset in (1, 2, 3, 5, 8, 13):
-        hashes = hashes * np.uint64(257) + text[starts + np.minimum(offset, length)]
-        hashes = hashes * np.uint64(257) + text[ends - np.minimum(offset, length)]
+    hashes = _hash_keys(plain, starts + 1, ends)
     braces = inside.drop(np.flatnonzero((text == _OPEN) | (text == _CLOSE)))
     opens = text[braces] == _OPEN
     depths = np.cumsum(np.where(opens, 1, -1))
     before = np.searchsorted(braces, starts) - 1
     key_depths = np.where(before >= 0, depths[np.maximum(before, 0)] if len(depths) else 0, 0)
-    for depth in np.unique(key_depths).tolist():
+    for depth in range(int(key_depths.min()), int(key_depths.max()) + 1):
         chosen = np.flatnonzero(key_depths == depth)
         begins = braces[opens & (depths == depth)]
         objects = np.searchsorted(begins, starts[chosen])
-        marks = hashes[chosen] * np.uint64(0x9E3779B97F4A7C15) + objects.astype(np.uint64)
+        marks = hashes[chosen] + objects.astype(np.uint64) * _MIX
+        in_order = np.sort(marks)
+        if not (in_order[1:] == in_order[:-1]).any():
+            continue
         order = np.argsort(marks, kind="stable")
         same = np.flatnonzero(marks[order][1:] == marks[order][:-1])
         for first, second in zip(chosen[order[same]], chosen[order[same + 1]], strict=True):
             if plain[starts[first] : ends[first]] == plain[starts[second] : ends[second]]:
                 yield int(starts[second])
+
+
+def _hash_keys(plain: bytes, starts: Array, ends: Array) -> Array:
+    """A number for each key, made of its length and its first and last eight bytes."""
+    padded = plain + bytes(8)
+    words: Array = np.ndarray(len(plain), np.dtype("<u8"), padded, strides=(1,))
+    lengths = ends - starts
+    unused = np.uint64(8) * (8 - np.minimum(lengths, 8)).astype(np.uint64)
+    first = np.where(lengths > 0, words[starts] << unused, 0)
+    last = np.where(lengths > 8, words[np.maximum(ends - 8, 0)], 0)
+    hashes: Array = ((first * _MIX ^ last) * _MIX + lengths.astype(np.uint64)) * _MIX
+    return hashes

@@ -41,7 +41,7 @@ def negative_time(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto drops the event."""
     events = survey.events
     chosen = events.timed[events.start[events.timed] < 0]
-    if survey.trace is not None and survey.trace.format == "nsys":
+    if survey.is_database:
         return  # which counts from when its session began, and knows what was going on then
     if len(chosen):
         message = some(len(chosen), "event", "has a negative time", "have negative times")

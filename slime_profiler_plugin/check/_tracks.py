@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -86,7 +86,7 @@ def slice_without_duration(survey: FileSurvey) -> Iterator[Found]:
 def string_ids(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto shows a made-up number for it, and the string nowhere."""
     yield from _of_tracks(
-        survey.events,
+        survey,
         lambda value: isinstance(value, str),
         "has a string as pid or tid",
         "have strings as pid or tid",
@@ -97,7 +97,7 @@ def string_ids(survey: FileSurvey) -> Iterator[Found]:
 def large_ids(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto cuts it, and different threads fall together."""
     yield from _of_tracks(
-        survey.events,
+        survey,
         lambda value: isinstance(value, int) and abs(value) >= _LARGEST_PID,
         "has a pid or tid beyond 32 bits",
         "have a pid or tid beyond 32 bits",
@@ -108,7 +108,7 @@ def large_ids(survey: FileSurvey) -> Iterator[Found]:
 def negative_ids(survey: FileSurvey) -> Iterator[Found]:
     """Shown as a number near 2³²."""
     yield from _of_tracks(
-        survey.events,
+        survey,
         lambda value: isinstance(value, int) and -_LARGEST_PID < value < 0,
         "has a negative pid or tid",
         "have a negative pid or tid",
@@ -193,9 +193,12 @@ def _some_events(
         yield Found(len(chosen), some(len(chosen), noun, verb, plural_verb), events.describe(int(chosen[0])))
 
 
-def _of_tracks(events: Events, odd: Any, verb: str, plural_verb: str) -> Iterator[Found]:
+def _of_tracks(
+    survey: FileSurvey, odd: Callable[[Hashable], bool], verb: str, plural_verb: str
+) -> Iterator[Found]:
+    events = survey.events
     wrong = [number for number, track in enumerate(events.tracks) if any(map(odd, track))]
-    if wrong:
+    if wrong and not survey.is_database:
         count = count_by(events.track)
         pid, tid = events.tracks[wrong[0]]
         total = some(sum(count[number] for number in wrong), "event")

@@ -1,5 +1,6 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
+from ._columns import parse_times
 from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
 from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
@@ -46,6 +47,7 @@ __all__ = [
     "name_processes",
     "parse_choice",
     "parse_options",
+    "parse_times",
     "presentation_order",
     "rollout_order",
 ]
