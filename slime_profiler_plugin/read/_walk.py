@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ._events import TraceEvent, decode_one
-from ._repair import repair
+from ._lenient import decode_leniently
 from ._resume import (
     CANDIDATE,
     FOREIGN,
@@ -141,9 +141,7 @@ class Walk:
         except ScanError as error:
             if error.is_open and not last:
                 raise
-            event, end = self._repair(text, at)
-            self._give(event, events)
-            return end
+            return self._mend(text, at, None, events)
         if text[at] != "{":
             self._check_item(text, end, last=last)
             self._set_aside(at, "no JSON object", lost=max(1, text.count('"ph":', at, end)))
@@ -152,27 +150,22 @@ class Walk:
         self.replaced += replaced
         self.replaced_names += names
         try:
-            event = decode_one(content)
+            self._give(decode_one(content), events)
         except (msgspec.DecodeError, RecursionError):
             try:
-                event, _ = self._repair(text, at)
+                self._mend(text, at, end, events)
             except ScanError as error:
                 self._set_aside(at, str(error))
-                return end
-        self._give(event, events)
         return end
 
-    def _repair(self, text: str, at: int) -> tuple[TraceEvent, int]:
-        content, end, guessed = repair(text, at)
-        try:
-            event = decode_one(mend_utf8(content).text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ScanError(end, str(error)) from error
+    def _mend(self, text: str, at: int, end: int | None, events: list[TraceEvent]) -> int:
+        event, end, guessed = decode_leniently(text, at, end)
         if guessed:
             if not self.guessed:
                 self.first_guess = self.base + at
             self.guessed += 1
-        return event, end
+        self._give(event, events)
+        return end
 
     def _give(self, event: TraceEvent, events: list[TraceEvent]) -> None:
         # Those of another trace would get this one's rank and clock.
