@@ -55,7 +55,8 @@ def check_paths(paths: Iterable[Path], tell: Callable[[Path], None] = lambda _: 
         report.findings += _findings(survey)
         if survey.trace is not None:
             report.files.append(str(path))
-            kept.append(_only_what_is_compared(survey))
+            survey.shrink()
+            kept.append(survey)
     if len(kept) > 1:
         for rule in _in_order():
             if rule.in_set is not None:
@@ -113,9 +114,3 @@ def _survey(source: TraceFile | Path) -> FileSurvey:
         return survey_trace(source)
     except ReadError as error:
         return FileSurvey(source.path, unreadable=without_path(error, source.path))
-
-
-def _only_what_is_compared(survey: FileSurvey) -> FileSurvey:
-    survey.clock  # noqa: B018 - is worked out now, from times that go away
-    survey.events.shrink()
-    return survey

@@ -105,6 +105,7 @@ class Events:
         for name in ("row", "slices", "timed", "begins", "nesting"):
             self.__dict__.pop(name, None)
         self.texts = []
+        self.names = Names()
 
     def of_phase(self, letters: str) -> Array:
         """Rows of the events with one of these phase letters."""

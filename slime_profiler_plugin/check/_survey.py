@@ -50,6 +50,15 @@ class FileSurvey:
     events: Events = field(default_factory=Events)
     total: int = 0
 
+    def shrink(self) -> None:
+        """Keep what is compared with other files; what follows from the rest is worked out first."""
+        _ = self.clock, self.is_ours
+        if self.trace is not None:
+            self.trace = self.trace._replace(header=self.trace.header._replace(metadata={}))
+        self.damage = []
+        self.text = TextSurvey()
+        self.events.shrink()
+
     @property
     def base_ns(self) -> int | None:
         """The Unix time that the times are relative to, where the file says it."""
@@ -65,7 +74,7 @@ class FileSurvey:
         is_far = len(others) and others.min() > _FAR_NS and not self.is_ours
         return zero if is_far else np.empty(0, np.int64)
 
-    @property
+    @cached_property
     def is_ours(self) -> bool:
         """Whether our own merge wrote the file: its times count from its first event."""
         keys = set() if self.trace is None else set(self.trace.header.metadata)
