@@ -12,19 +12,30 @@ from msgspec import UNSET, Raw, UnsetType
 from slime_profiler_plugin.clock import decimal_us_to_ns
 from slime_profiler_plugin.read import TraceEvent
 
+from ._counters import read_counter
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
 
 #: Kinds of events.
-NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END, ASYNC, METADATA, OTHER = range(10)
+NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END, ASYNC, METADATA, COUNTER = range(10)
+INSTANT, OTHER = range(10, 12)
 
 
 class _KindOf(dict[str, int]):
-    """The kind of event that a phase letter means."""
+    """The kind of event that a phase letter means; of several letters the first counts, as for Perfetto.
 
-    def __missing__(self, letter: str) -> int:
-        return OTHER if letter else NO_PHASE
+    `met_several` is set when there were several.
+    """
+
+    met_several = False
+
+    def __missing__(self, letters: str) -> int:
+        if not letters:
+            return NO_PHASE
+        self.met_several |= len(letters) > 1
+        return self.get(letters[0], OTHER)
 
 
 _KIND_OF: Final = _KindOf(
@@ -36,6 +47,8 @@ _KIND_OF: Final = _KindOf(
         "t": FLOW_STEP,
         "f": FLOW_END,
         "M": METADATA,
+        "C": COUNTER,
+        **dict.fromkeys("iIR", INSTANT),
         **dict.fromkeys("bneSTFpNOD", ASYNC),
     }
 )
@@ -169,11 +182,21 @@ class Columns:
         self._asyncs: list[tuple[Ints, Ints]] = []
         #: By event of an end, its args.
         self.end_args: dict[int, bytes] = {}
+        #: Asynchronous events that are shown: begins and instants; their ends show by them.
+        self.shown_asyncs: list[int] = []
+        #: By event of a counter, its values.
+        self.counter_values: dict[int, int] = {}
+        #: Counters with other values than numbers, and events whose phase has several letters.
+        self.odd_counters: list[int] = []
+        self.odd_phases: list[int] = []
         self.has_plain_lengths = True
 
     def add(self, piece: list[TraceEvent]) -> Kinds:
         """Take in the next events; gives their kinds."""
         kinds = np.frombuffer(bytes([_KIND_OF[event.ph] for event in piece]), np.uint8)
+        if _KIND_OF.met_several:
+            _KIND_OF.met_several = False
+            self.odd_phases += [self.count + i for i, event in enumerate(piece) if len(event.ph) > 1]
         starts, is_timed, _ = parse_times([event.ts for event in piece])
         lengths, has_length, are_plain = parse_times([event.dur for event in piece])
         self.has_plain_lengths &= are_plain
@@ -185,6 +208,13 @@ class Columns:
             args = piece[index].args
             if args is not UNSET:
                 self.end_args[self.count + index] = bytes(args)
+        for index in np.flatnonzero(kinds == COUNTER).tolist():
+            args = piece[index].args
+            text = b"" if args is UNSET else bytes(args)
+            written, values = read_counter(text)
+            self.counter_values[self.count + index] = values
+            if written != text:
+                self.odd_counters.append(self.count + index)
         self.count += len(piece)
         return kinds
 
@@ -199,6 +229,7 @@ class Columns:
         if len(asyncs):
             number = self._async_keys.__getitem__
             keys = [number(async_key(piece[index])) for index in asyncs.tolist()]
+            self.shown_asyncs += [self.count + i for i in asyncs.tolist() if piece[i].ph[0] in "bn"]
             self._asyncs.append((asyncs + self.count, np.array(keys, dtype=np.int64)))
 
     def _plain_id(self, event: TraceEvent) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from ._rollouts import MergeError, MergeUsageError
 from ._times import UnixClock
 from ._trace import TraceSource
 from ._tracks import DOT, Tracks
+from ._words import format_missing
 
 #: Where a merge of traces goes when nothing else is said.
 DEFAULT_NAME: Final = "merged.trace.json.gz"
@@ -71,11 +72,11 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         warnings = list(_place_unknown(sources))
         ranks = _count_ranks(traces, options)
         starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
-        if not starts:
+        if not starts and not any(source.ledger.described for source in sources):
             raise MergeError(f"no event to merge{_damage_told(damage)}")
         warnings.extend(_tell_distance(sources))
         warnings.extend(_tell_duplicates(traces))
-        output = _assemble(path, folder, sources, ranks, min(starts), options)
+        output = _assemble(path, folder, sources, ranks, min(starts, default=0), options)
     return MergeReport(
         run_id=None,
         attempts=[],
@@ -143,6 +144,8 @@ def _place_unknown(sources: Sequence[TraceSource]) -> list[str]:
 
 
 _TOLD: Final = 5
+#: There is a process: what was merged has events.
+_FIRST_PID: Final = 1
 
 
 def _overlapping(sources: Sequence[TraceSource]) -> list[list[TraceSource]]:
@@ -216,13 +219,8 @@ def _assemble(
     tracks, ids = Tracks(), IdSource()
     for source in sources:
         source.claim(tracks, ids)
-    last = max(source.last_ns + source.shift_ns for source in sources if source.last_ns is not None)
-    notes = [
-        _note_missing(report.role, rank, (origin, last), tracks)
-        for report in ranks
-        for rank in report.missing
-    ]
-    base = origin if any(source.survey.is_wall for source in sources) else None
+    notes = list(_note_missing(ranks, origin, tracks))
+    base = origin if any(s.survey.is_wall and s.first_ns is not None for s in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
     if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
         head.update(sources[0].trace.header.metadata)
@@ -262,10 +260,15 @@ def _assemble(
     return report
 
 
-def _note_missing(role: str, rank: int, span: tuple[int, int], tracks: Tracks) -> Note:
-    name = f"rank {rank}" if role == "rank" else f"{role} rank {rank}"
-    pid = tracks.add_process(DOT.join([name, "missing"]), "missing")
-    return Note(pid, tracks.add_thread(pid, "missing"), "missing", *span, {})
+def _note_missing(ranks: list[RanksReport], at_ns: int, tracks: Tracks) -> Iterator[Note]:
+    """An empty process for every missing rank, and, since viewers hide it, a mark that says which."""
+    for report in ranks:
+        for rank in report.missing:
+            name = f"rank {rank}" if report.role == "rank" else f"{report.role} rank {rank}"
+            tracks.add_process(DOT.join([name, "missing"]), "missing")
+        if report.missing:
+            told = format_missing(report.role, report.seen, report.world_size, report.missing, _TOLD)
+            yield Note(_FIRST_PID, 0, told, at_ns, at_ns, {"missing": report.missing})
 
 
 def _reasons(found: Discovery, left_out: list[str]) -> str:

@@ -32,17 +32,21 @@ class Note(NamedTuple):
     args: dict[str, Any]
 
     def event(self, origin_ns: int) -> dict[str, Any]:
-        """As a Chrome trace event."""
-        return {
+        """As a Chrome trace event: a slice, or a mark for all processes where it has no length."""
+        event = {
             "ph": "X",
             "cat": _CATEGORY,
             "name": self.name,
             "pid": self.pid,
             "tid": self.tid,
             "ts": raw_us(self.start_ns - origin_ns),
-            "dur": raw_us(self.end_ns - self.start_ns),
-            "args": self.args,
         }
+        if self.end_ns > self.start_ns:
+            event["dur"] = raw_us(self.end_ns - self.start_ns)
+        else:
+            event.update(ph="i", s="g")
+        event["args"] = self.args
+        return event
 
 
 def note_rollouts(run_id: str, title: str, selection: Selection, tracks: Tracks) -> list[Note]:

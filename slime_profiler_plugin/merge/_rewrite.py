@@ -15,6 +15,7 @@ from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, read_piece
 
 from ._budget import KERNEL, OTHER_SLICE, Thresholds
 from ._columns import Bools, Ints
+from ._counters import read_counter
 from ._filters import OUTSIDE_WINDOW, drop_arrows
 from ._ledger import ConservationError
 from ._part import Part, PartWriter
@@ -133,6 +134,7 @@ class _Rewriter:
         events = np.concatenate((table.flow_events, table.async_events))
         order = np.argsort(events, kind="stable")
         self._id_events, self._ids = events[order], ids[order]
+        self._odd_events = table.odd_events
         self._begins = set(table.begins.tolist())
         self._closers = dict(zip(table.begins.tolist(), table.closers.tolist(), strict=True))
         self._end_args = load_end_args(task.folder)
@@ -150,6 +152,7 @@ class _Rewriter:
         numbers = rows[kept]
         times = self._times[first:last][kept]
         self._set_ids(piece, first, last)
+        self._mend(piece, first, last)
         self._set_begins(piece, first, last)
         chosen = piece if len(kept) == len(piece) else [piece[index] for index in kept.tolist()]
         starts: list[Any] = (times / 1000).tolist() if self._are_exact else list(map(raw_us, times.tolist()))
@@ -179,6 +182,14 @@ class _Rewriter:
                 event.more = {
                     key: value for key, value in event.more.items() if key not in ("id", "id2")
                 } or UNSET
+
+    def _mend(self, piece: list[TraceEvent], first: int, last: int) -> None:
+        begin, end = np.searchsorted(self._odd_events, [first, last])
+        for number in self._odd_events[begin:end].tolist():
+            event = piece[number - first]
+            event.ph = event.ph[0]
+            if event.ph == "C":
+                event.args = Raw(read_counter(b"" if event.args is UNSET else bytes(event.args))[0])
 
     def _set_begins(self, piece: list[TraceEvent], first: int, last: int) -> None:
         if not self._begins:

@@ -14,7 +14,19 @@ from slime_profiler_plugin.read import Damage, TraceFile, read_pieces
 
 from ._begins import match_ends
 from ._budget import DurationSizes, EventSizes
-from ._columns import ASYNC, BEGIN, END, FLOW_END, FLOW_START, METADATA, NO_PHASE, SLICE, Bools, Columns, Ints
+from ._columns import (
+    BEGIN,
+    END,
+    FLOW_END,
+    FLOW_START,
+    INSTANT,
+    METADATA,
+    NO_PHASE,
+    SLICE,
+    Bools,
+    Columns,
+    Ints,
+)
 from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
 from ._flows import Flows, number_flows
 from ._ledger import Ledger
@@ -88,7 +100,8 @@ class Table(NamedTuple):
     `sizes_class` (empty without a budget). `flow_events` are numbers of events, with their `flow_ids` from 1
     on, the events of the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of
     their other end (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are
-    events that are written as slices, `closers` the ends that closed them.
+    events that are written as slices, `closers` the ends that closed them, `odd_events` those that need
+    `mend_event`.
     """
 
     rows: Ints
@@ -103,6 +116,7 @@ class Table(NamedTuple):
     async_ids: Ints
     begins: Ints
     closers: Ints
+    odd_events: Ints
     keeps_lengths: Ints
 
     def save(self, folder: Path) -> None:
@@ -180,6 +194,13 @@ class _Surveyed:
         lengthless = self._is_left & self._is_slice & ~columns.has_length
         if lengthless.any():
             self._mended["slice without a length, written with length 0"] = int(lengthless.sum())
+        for what, events in (
+            ("counter whose values are not all numbers, written with those that are", columns.odd_counters),
+            ("phase of several letters, written as the first", columns.odd_phases),
+        ):
+            mended = int(self._is_left[events].sum()) if events else 0
+            if mended:
+                self._mended[what] = mended
         self._match_begins()
 
     def _least_time(self) -> int:
@@ -310,6 +331,7 @@ class _Surveyed:
             async_ids=columns.asyncs.keys[is_async] + 1,
             begins=self._begins,
             closers=self._closers,
+            odd_events=np.array(sorted({*columns.odd_counters, *columns.odd_phases}), dtype=np.int64),
             keeps_lengths=np.array([self._keeps_lengths()]),
         )
         table.save(self._task.folder)
@@ -351,7 +373,11 @@ class _Surveyed:
         counts: Counter[str] = Counter()
         kinds = self._columns.kinds[kept]
         counts["slices"] = int(self._is_slice[kept].sum())
-        counts["async events"] = int((kinds == ASYNC).sum())
+        counts["values of counters"] = sum(
+            values for event, values in self._columns.counter_values.items() if self._is_left[event]
+        )
+        counts["instants"] = int((kinds == INSTANT).sum())
+        counts["asynchronous slices"] = int(self._is_left[self._columns.shown_asyncs].sum())
         partners = self._flows.partners
         kind = self._columns.kinds[self._flow_events]
         left = self._is_left[self._flow_events]

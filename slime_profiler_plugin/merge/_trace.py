@@ -100,6 +100,9 @@ class TraceSource:
             for key in sorted(by_process[process], key=names.thread_order):
                 for lane in sorted(lanes[key]):
                     claimed[key, lane] = pid, tracks.add_thread(pid, names.thread(key))
+        if not survey.rows:  # a file may only name processes
+            for process in names.named_processes():
+                tracks.add_process(DOT.join([self.name, *qualifiers, names.part(process)]), self.labels)
         self._tracks = [claimed[row] for row in survey.rows]
         self._first_flow = ids.reserve(survey.flows)
         self._first_async = ids.reserve(survey.asyncs)

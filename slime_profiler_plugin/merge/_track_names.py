@@ -61,6 +61,10 @@ class TrackNames:
         elif name == "thread_sort_index" and isinstance(args.get("sort_index"), int):
             self._thread_order[process, thread] = args["sort_index"]
 
+    def named_processes(self) -> list[Hashable]:
+        """What has a name or a label, in order of presentation."""
+        return sorted({**self._labels, **self._process_names}, key=self.process_order)
+
     def part(self, process: Hashable) -> str:
         """``cpu``, ``gpu 0``, ``Spans``, …: which part of its rank a process of the file is.
 

@@ -186,6 +186,7 @@ class TraceText:
             return None
         self.walk.replaced += replaced
         self.walk.replaced_names += names
+        self.walk.resumed = False
         rest = fresh[-1][cut:] if fresh else self._pending[cut:]
         self._position += len(head) + sum(map(len, views))
         self._pending = rest

@@ -33,7 +33,7 @@ def _report_list(path: Path, text: TraceText, lines: dict[int, int], damage: lis
     file = str(path)
     for bad in walk.bad:
         reason = f"event at byte {bad.position}: {bad.reason}"
-        damage.append(Damage(file, "corrupt", reason, lines.get(bad.position), 1))
+        damage.append(Damage(file, "corrupt", reason, lines.get(bad.position), bad.lost))
     if walk.more_bad:
         reason = f"{walk.more_bad} more events cannot be read"
         damage.append(Damage(file, "corrupt", reason, None, walk.more_bad))

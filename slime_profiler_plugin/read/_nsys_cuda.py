@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 
 from ._nsys_database import Database
 from ._nsys_launches import Launches
-from ._nsys_places import Place, Places, process_key
+from ._nsys_places import NONE, Place, Places, process_key
 from ._nsys_times import as_ns, microseconds
 from .kineto import TraceEvent
 
@@ -40,7 +40,13 @@ _MEMORY: Final = {
     5: "Device Static",
     6: "Managed Static",
 }
-_SYNCS: Final = {1: "Event sync", 2: "Stream wait event", 3: "Stream sync", 4: "Context sync"}
+_STREAM_WAIT_EVENT, _STREAM_SYNC = 2, 3
+_SYNCS: Final = {
+    1: "Event sync",
+    _STREAM_WAIT_EVENT: "Stream wait event",
+    _STREAM_SYNC: "Stream sync",
+    4: "Context sync",
+}
 _GPU_COLUMNS: Final = ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId")
 _CALL_COLUMNS: Final = (
     "start",
@@ -101,7 +107,10 @@ def _graph(database: Database, graphs: Sequence[Any]) -> Raw:
 
 
 def _sync(database: Database, kinds: Sequence[Any]) -> Raw:
-    return database.name(_of(_SYNCS, kinds[0]), "")
+    kind, event = kinds
+    if kind == _STREAM_WAIT_EVENT and event == NONE:  # schema 3.24 counts from 0: no event is waited for
+        kind = _STREAM_SYNC
+    return database.name(_of(_SYNCS, kind), "")
 
 
 ACTIVITIES: Final = (
@@ -153,9 +162,9 @@ ACTIVITIES: Final = (
     Activity(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         "cuda_sync",
-        ("syncType",),
+        ("syncType", "eventId"),
         _sync,
-        {"eventId": "event"},
+        {},
         waits=True,
     ),
 )

@@ -63,7 +63,7 @@ class Database:
         self.replaced = 0
         uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
-            self._connection = sqlite3.connect(uri, uri=True)
+            self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         except DAMAGED as error:
             raise ReadError(f"{path}: {_said(error)}") from error
         try:

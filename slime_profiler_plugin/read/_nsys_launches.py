@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -13,8 +15,7 @@ from ._nsys_database import Database
 from ._nsys_places import Places, process_key, unique_correlation
 from ._nsys_times import as_ns
 
-_BATCH: Final = 1 << 16
-_LOW: Final = (1 << 40) - 1
+_BATCH: Final = 1 << 14
 
 
 class Launch(NamedTuple):
@@ -28,7 +29,7 @@ class Launch(NamedTuple):
 class Launches:
     """The calls that launched something, by (process, correlation id).
 
-    Only calls that some activity names are kept, 28 bytes each: a report has millions. `ambiguous` counts
+    Only calls that some activity names are kept, 32 bytes each: a report has millions. `ambiguous` counts
     correlation ids that several calls of a process have: nothing is joined by them.
 
     A call of process 111 has correlation id 77, and one of process 112 has 77 as well: the kernel of process
@@ -38,22 +39,27 @@ class Launches:
 
     def __init__(self, database: Database, places: Places, calls: str, activities: Sequence[str]) -> None:
         self._places = places
-        keys, starts, threads = _columns(_call_rows(database, calls, places), 3)
-        processes = np.unique(keys >> 40)
+        callers = database.distinct([calls], {"globalTid": '"globalTid" >> 24'})
+        processes = sorted(process_key(caller << 24) for caller in callers)
+        for process in processes:
+            places.number(process)
         #: What an activity belongs to that does not say its process: to the only one.
-        self._only = places.key_of(int(processes[0])) if len(processes) == 1 else None
+        self._only = processes[0] if len(processes) == 1 else None
         #: Activities that do not say their process, in a report of several.
         self.homeless = 0
-        (wanted,) = _columns(self._activity_rows(database, activities), 1)
-        order = np.lexsort((starts, keys))
-        order = order[np.isin(keys[order], np.unique(wanted))]
-        keys, self._starts, self._threads = keys[order], starts[order], threads[order]
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        self.ambiguous = int((counts > 1).sum())
-        single = first[counts == 1]
-        self._keys = keys[single]
-        self._starts, self._threads = self._starts[single], self._threads[single]
-        self._used = np.zeros(len(single), np.int32)
+        keys, *others = _matching(
+            _call_rows(database, calls, places), self._wanted(self._activity_keys(database, activities))
+        )
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts_a_run = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+        single = starts_a_run & np.append(starts_a_run[1:], True)[: len(keys)]
+        self.ambiguous = int((starts_a_run & ~single).sum())
+        order = order[single]
+        # Looked up one by one: there the plain arrays are several times as fast as numpy's.
+        self._keys = array("q", keys[single].tobytes())
+        self._starts, self._threads = (array("q", column[order].tobytes()) for column in others)
+        self._used = array("l", bytes(array("l").itemsize * len(order)))
 
     def process_of(self, global_pid: object) -> int | None:
         """The key of the process that an activity belongs to."""
@@ -64,12 +70,12 @@ class Launches:
         key = self._key(process, correlation)
         if key is None:
             return None
-        at = int(np.searchsorted(self._keys, key))
+        at = bisect_left(self._keys, key)
         if at == len(self._keys) or self._keys[at] != key:
             return None
-        used = int(self._used[at])
-        self._used[at] += 1
-        return Launch(int(self._starts[at]), int(self._threads[at]), f"{key}.{used}" if used else key)
+        used = self._used[at]
+        self._used[at] = used + 1
+        return Launch(self._starts[at], self._threads[at], f"{key}.{used}" if used else key)
 
     def _key(self, process: int | None, correlation: int) -> int | None:
         if process is None:
@@ -77,7 +83,7 @@ class Launches:
         key = unique_correlation(self._places.number(process), correlation)
         return key if isinstance(key, int) else None
 
-    def _activity_rows(self, database: Database, activities: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    def _activity_keys(self, database: Database, activities: Sequence[str]) -> Iterator[tuple[int]]:
         for table in activities:
             for global_pid, correlation in database.rows(table, ["globalPid", "correlationId"], tell=False):
                 if isinstance(correlation, int):
@@ -86,6 +92,11 @@ class Launches:
                     key = self._key(process, correlation)
                     if key is not None:
                         yield (key,)
+
+    @staticmethod
+    def _wanted(keys: Iterator[tuple[int]]) -> NDArray[Any]:
+        batches = [np.unique(batch) for batch in _batches(keys)]
+        return np.unique(np.concatenate(batches)) if batches else np.zeros(0, np.int64)
 
 
 def _call_rows(database: Database, table: str, places: Places) -> Iterator[tuple[int, ...]]:
@@ -99,9 +110,19 @@ def _call_rows(database: Database, table: str, places: Places) -> Iterator[tuple
                 yield key, start_ns, thread
 
 
-def _columns(rows: Iterator[tuple[int, ...]], width: int) -> tuple[NDArray[Any], ...]:
-    """Columns of `width` as arrays; the rows are never all there as objects."""
-    batches = [np.zeros((0, width), np.int64)]
+def _matching(rows: Iterator[tuple[int, ...]], wanted: NDArray[Any]) -> list[NDArray[Any]]:
+    """The columns of the rows (key, start, thread) whose key is among the sorted `wanted`."""
+    columns = [array("q") for _ in range(3)]
+    for batch in _batches(rows):
+        at = np.searchsorted(wanted, batch[:, 0])
+        at[at == len(wanted)] = 0
+        found = batch[wanted[at] == batch[:, 0]] if len(wanted) else batch[:0]
+        for number, column in enumerate(columns):
+            column.frombytes(found[:, number].tobytes())
+    return [np.frombuffer(column, np.int64) if column else np.zeros(0, np.int64) for column in columns]
+
+
+def _batches(rows: Iterator[tuple[int, ...]]) -> Iterator[NDArray[Any]]:
+    """Rows as arrays of at most `_BATCH`: a report has millions, and they are never all there as objects."""
     while batch := list(islice(rows, _BATCH)):
-        batches.append(np.array(batch, np.int64))
-    return tuple(np.concatenate(batches).T.copy())
+        yield np.array(batch, np.int64)

@@ -17,8 +17,8 @@ from .kineto import TraceEvent
 
 #: Correlation ids are counted per process: the process's number stands above those 40 bits.
 _CORRELATION_BITS: Final = 40
-#: CUPTI's word for it.
-_NO_STREAM: Final = 0xFFFF_FFFF
+#: What CUPTI writes for no stream and no event.
+NONE: Final = 0xFFFF_FFFF
 _UNKNOWN: Final = "unknown process"
 #: SQL of what `process_key` makes of a column.
 _PROCESSES: Final = {column: f'"{column}" >> 24' for column in ("globalTid", "globalPid")}
@@ -104,7 +104,7 @@ class Places:
 
     def waiting(self, process: int | None, stream: object) -> Place:
         """A row in `process` for its waiting for a stream."""
-        of = "" if stream in (None, _NO_STREAM) else f" stream {stream}"
+        of = "" if stream in (None, NONE) else f" stream {stream}"
         return self.row(None if process is None else process << 24, f"CUDA sync{of}")
 
     def correlation(self, process: int, correlation: int) -> int | str:
@@ -114,10 +114,6 @@ class Places:
     def number(self, process: int) -> int:
         """A small number of the process, in the order of appearance."""
         return self._numbers.setdefault(process, len(self._numbers))
-
-    def key_of(self, number: int) -> int:
-        """The process of a `number`."""
-        return next(process for process, known in self._numbers.items() if known == number)
 
     def take_new(self) -> list[TraceEvent]:
         """The names of what was met since the last call."""

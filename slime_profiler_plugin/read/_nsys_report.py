@@ -48,43 +48,50 @@ def export_report(path: Path) -> Path:
             f"{path}: only Nsight Systems can read its own report, and there is no nsys on the PATH; "
             f"install it, or export the report where it is: nsys export --type sqlite {path.name}"
         )
-    folder = Path(tempfile.mkdtemp(prefix="slime-profiler-nsys-"))
-    atexit.register(_remove, folder, os.getpid())
-    exported = folder / f"{path.stem}.sqlite"
-    said = _run([nsys, "export", "--type=sqlite", f"--output={exported}", str(path.absolute())], folder)
-    if not exported.is_file():
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="slime-profiler-nsys-"))
+        atexit.register(_remove, folder, os.getpid())
+        exported = folder / f"{path.stem}.sqlite"
+        failed = _run([nsys, "export", "--type=sqlite", f"--output={exported}", str(path.absolute())], folder)
+    except OSError as error:
+        raise TraceRefusedError(f"{path}: nsys export cannot be run: {error}") from error
+    if failed is None and not exported.is_file():
+        failed = "it made nothing of it"
+    if failed is not None:
         _remove(folder, os.getpid())
-        raise TraceRefusedError(
-            f"{path}: nsys export made nothing of it: {' '.join(said.split())[-_LONGEST_WORDS:]}"
-        )
+        raise TraceRefusedError(f"{path}: nsys export: {failed}")
     _exported[key] = exported
     return exported
 
 
-def _run(command: list[str], folder: Path) -> str:
-    """What the command says. It and what it has started are ended when it takes too long."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as process:
+def _run(command: list[str], folder: Path) -> str | None:
+    """Why the command failed; ``None``: it did not. It is ended, with its children, when it takes too long.
+
+    Its words go into a file: a daemon that it leaves behind would hold the end of a pipe.
+    """
+    words = folder / "said"
+    with words.open("wb") as said:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            said, _ = process.communicate(timeout=_EXPORT_S)
+            status = process.wait(_EXPORT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             return f"it had not ended after {_EXPORT_S:.0f} s"
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return said.decode("utf-8", "replace") + (
-        "" if process.returncode == 0 else f" status {process.returncode}"
-    )
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if status == 0:
+        return None
+    text = " ".join(words.read_text(encoding="utf-8", errors="replace").split())
+    return f"status {status}: {text[-_LONGEST_WORDS:]}"
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -16,8 +16,9 @@ def microseconds(ns: int) -> Raw:
     >>> bytes(microseconds(3000)), bytes(microseconds(-1)), bytes(microseconds(1700000000123456789))
     (b'3.000', b'-0.001', b'1700000000123456.789')
     """
-    whole, rest = divmod(abs(ns), 1000)
-    return Raw(b"%s%d.%03d" % (b"-" if ns < 0 else b"", whole, rest))
+    if ns < 0:
+        return Raw(b"-%d.%03d" % divmod(-ns, 1000))
+    return Raw(b"%d.%03d" % divmod(ns, 1000))
 
 
 def as_ns(value: object) -> int | None:

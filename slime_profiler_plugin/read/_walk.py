@@ -6,21 +6,25 @@ byte is looked at a bounded number of times.
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ._events import TraceEvent, decode_one
-from ._members import Members, Stop
 from ._repair import repair
+from ._resume import (
+    CANDIDATE,
+    FOREIGN,
+    LIST_END,
+    ends_cleanly,
+    is_clean,
+    is_event,
+    is_list_end,
+    may_be_list_end,
+)
 from ._scan import ScanError, skip_separators, skip_space, value_end
 from ._text import mend_utf8
 
-#: Where an event may begin behind one that is torn, or in another trace's list.
-_CANDIDATE: Final = re.compile(r'(?:[,}][ \t\r\n]*|"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{')
-_LIST_END: Final = re.compile(r"\}[ \t\r\n]*(?:,[ \t\r\n]*)?\](?=[ \t\r\n]*(?:$|[,}]))")
-_FOREIGN: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 #: Bad events kept with their reasons; the rest are only counted.
 _KEPT: Final = 20
 #: Text kept back while an event is looked for, for what looks for it may lie across a block's end.
@@ -30,20 +34,21 @@ _GUESSES: Final = 8
 
 
 class Bad(NamedTuple):
-    """Something in the list that is no event: where it begins, and what is wrong with it."""
+    """Something in the list that is no event: where it begins, what is wrong, how many events it was."""
 
     position: int
     reason: str
+    lost: int
 
 
 class Walk:
     """What was found wrong on the way.
 
-    `bad` the first things that are no events, `more_bad` how many more there are; `foreign` where the bytes
-    of another trace begin, `foreign_events` how many of its events were left out; `guessed` events in which a
-    backslash was taken for itself, with the first one's place;
-    `replaced` bytes that were not UTF-8, in `replaced_names` names among others. `closed`: the list's end was
-    read; `searching`: the text begins inside something torn.
+    `bad` the first things that are no events, `more_bad` how many events the rest were; `foreign` where the
+    bytes of another trace begin, `foreign_events` how many of its events were left out; `guessed` events in
+    which a backslash was taken for itself, with the first one's place; `replaced` bytes that were not UTF-8,
+    in `replaced_names` names among others. `closed`: the list's end was read; `searching`: the text begins
+    inside something torn.
     """
 
     def __init__(self) -> None:
@@ -60,6 +65,10 @@ class Walk:
         #: Where in the content the text given to `read` begins.
         self.base = 0
         self._guesses = _GUESSES
+        #: Whether reading went on behind something torn, and nothing has shown yet that it was right to.
+        self.resumed = False
+        #: Before which event of this text that was.
+        self._resumed_at = 0
         #: Where in the content the last thing that was set aside begins.
         self._torn_at = 0
 
@@ -75,17 +84,32 @@ class Walk:
         """
         text = piece.decode("latin-1")
         events: list[TraceEvent] = []
+        self._resumed_at = 0
         at = 0
         while True:
-            step = (
-                self._search(text, at, last=last, full=full) if self.searching else skip_separators(text, at)
-            )
-            at = step
+            if self.searching:
+                at = self._search(text, at, len(events), last=last, full=full)
+            at = skip_separators(text, at)
             if self.searching or at >= len(text):
                 return events, at
             if text[at] == "]":
-                self.closed = True
-                return events, at + 1
+                is_end = may_be_list_end(text, at + 1, last=last)
+                if is_end and self.resumed:
+                    is_end = is_list_end(text, at + 1, last=last)
+                if is_end is None and not full:
+                    return events, at
+                if is_end is not False:
+                    self.closed = True
+                    return events, at + 1
+                if not self.resumed:
+                    self._set_aside(at, "a bracket that ends no list", lost=0)
+                    at += 1
+                    continue
+                # What was taken for events was a list inside the torn one.
+                del events[self._resumed_at :]
+                self.searching = True
+                at += 1
+                continue
             try:
                 at = self._read_value(piece, text, at, events, last=last)
             except ScanError as error:
@@ -114,7 +138,7 @@ class Walk:
             return end
         if text[at] != "{":
             self._check_item(text, end, last=last)
-            self._set_aside(at, "no JSON object")
+            self._set_aside(at, "no JSON object", lost=max(1, text.count('"ph":', at, end)))
             return end
         content, replaced, names = mend_utf8(piece[at:end])
         self.replaced += replaced
@@ -158,21 +182,25 @@ class Walk:
         elif text[after] not in ",]":
             raise ScanError(end, "no JSON object, and torn")
 
-    def _set_aside(self, at: int, reason: str) -> None:
+    def _set_aside(self, at: int, reason: str, lost: int = 1) -> None:
         self._torn_at = self.base + at
         if len(self.bad) < _KEPT:
-            self.bad.append(Bad(self.base + at, reason))
+            self.bad.append(Bad(self.base + at, reason, lost))
         else:
-            self.more_bad += 1
+            self.more_bad += lost
 
-    def _search(self, text: str, at: int, *, last: bool, full: bool) -> int:
-        """Where the next event begins, or the list ends; while there is neither, `searching` stays true."""
+    def _search(self, text: str, at: int, count: int, *, last: bool, full: bool) -> int:
+        """Where the next event begins, or the list ends; while there is neither, `searching` stays true.
+
+        `count`: events that were read from this text.
+        """
         position = at
-        while match := _CANDIDATE.search(text, position):
+        while match := CANDIDATE.search(text, position):
             begin = match.end() - 1
             try:
-                if self._is_event(text, begin):
+                if is_event(text, begin):
                     self._found(text, begin)
+                    self.resumed, self._resumed_at = True, count
                     return begin
                 position = begin + 1
             except ScanError as error:
@@ -187,8 +215,8 @@ class Walk:
                         return len(text)
         if not last:
             return max(at, len(text) - _OVERLAP)
-        for match in _LIST_END.finditer(text, at):
-            if self._guesses > 0 and _ends_cleanly(text, match.end()):
+        for match in LIST_END.finditer(text, at):
+            if self._guesses > 0 and ends_cleanly(text, match.end()):
                 self._found(text, match.end() - 1)
                 return match.end() - 1
             self._guesses -= 1
@@ -198,19 +226,9 @@ class Walk:
         """Reading goes on at `at`; whether that is in another trace's list can be seen before it."""
         self.searching = False
         if self.foreign is None:
-            match = _FOREIGN.search(text, max(0, self._torn_at - self.base), at)
+            match = FOREIGN.search(text, max(0, self._torn_at - self.base), at)
             if match:
                 self.foreign = self.base + match.start()
-
-    def _is_event(self, text: str, at: int) -> bool:
-        """Whether the object at `at` says what kind of event it is. Raises `ScanError`."""
-        content = text[at : value_end(text, at)]
-        if '"ph"' not in content:
-            return False
-        try:
-            return bool(decode_one(repair(content, 0).text).ph)
-        except (msgspec.DecodeError, RecursionError, ScanError):
-            return False
 
     def _find_clean_rest(self, text: str, at: int) -> int | None:
         """The first event inside an unfinished one from which all is well up to the end of the file.
@@ -219,30 +237,10 @@ class Walk:
         """
         if not text.rstrip(" \t\r\n").endswith(("]", "}")):
             return None
-        for match in _CANDIDATE.finditer(text, at + 1):
+        for match in CANDIDATE.finditer(text, at + 1):
             self._guesses -= 1
             if self._guesses < 0:
                 return None
-            if self._is_clean(text, match.end() - 1):
+            if is_clean(text, match.end() - 1):
                 return match.end() - 1
         return None
-
-    def _is_clean(self, text: str, at: int) -> bool:
-        try:
-            while at < len(text) and text[at] == "{":
-                if not self._is_event(text, at):
-                    return False
-                at = skip_separators(text, value_end(text, at))
-        except ScanError:
-            return False
-        return text.startswith("]", at) and _ends_cleanly(text, at + 1)
-
-
-def _ends_cleanly(text: str, at: int) -> bool:
-    """Whether behind a list's end there is nothing but other keys and the object's end."""
-    members = Members()
-    if skip_space(text, at) < len(text):
-        stop, at = members.read(text, at, last=True)
-        if stop is not Stop.END or members.lost:
-            return False
-    return skip_space(text, at) == len(text)

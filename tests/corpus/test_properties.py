@@ -103,6 +103,10 @@ def test_order_jobs_and_repetition_do_not_show(inputs, chance):
         assert merged_bytes(paths, folder / "out.json", 2)[0] == first
 
 
+def _listed(content):
+    return content if isinstance(content, list) else content["traceEvents"]
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(files(), min_size=1, max_size=4))
 def test_nothing_is_lost_and_the_output_is_sound(inputs):
@@ -111,7 +115,7 @@ def test_nothing_is_lost_and_the_output_is_sound(inputs):
         paths = write(folder, inputs)
         _, report = merged_bytes(paths, folder / "out.json", 1)
         if report is None:
-            assert all(cut or not json.loads(text) for _, text, cut in inputs)
+            assert all(cut or not _listed(json.loads(text)) for _, text, cut in inputs)
             return
         (output,) = report.outputs
         output.total.check()
@@ -120,8 +124,7 @@ def test_nothing_is_lost_and_the_output_is_sound(inputs):
         wanted = Counter()
         for _, text, cut in inputs:
             if not cut:
-                content = json.loads(text)
-                listed = content if isinstance(content, list) else content["traceEvents"]
+                listed = _listed(json.loads(text))
                 wanted.update((e["name"], to_ns(e.get("dur", 0))) for e in listed if e["ph"] in "XiC")
         found = Counter((e["name"], ns(e.get("dur", 0))) for e in events if e["ph"] in "XiC")
         assert wanted - found == Counter()

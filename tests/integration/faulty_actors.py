@@ -265,8 +265,14 @@ def _nvtx_that_raises() -> types.ModuleType:
         push_range = start_range = staticmethod(_raise)
         pop_range = end_range = staticmethod(_raise)
 
-        def get_event_attributes(self, message: str) -> str:
-            return message
+        def get_category_id(self, _name: str) -> int:
+            return 1
+
+        def get_event_attributes(self, **attributes: object) -> types.SimpleNamespace:
+            return types.SimpleNamespace(**attributes)
+
+        def mark(self, _attributes: types.SimpleNamespace) -> None:
+            pass
 
     module = types.ModuleType("nvtx")
     module.get_domain = lambda _name: Domain()  # type: ignore[attr-defined]

@@ -209,6 +209,8 @@ def test_copies_sets_graphs_and_waits(tmp_path: Path) -> None:
         SYNC: [
             activity(70, 80, 5, 10, device=3, syncType=3, eventId=none),
             activity(70, 80, 5, 10, streamId=none, syncType=4),
+            activity(70, 80, 5, 10, syncType=2, eventId=6),
+            activity(70, 80, 5, 10, syncType=2, eventId=none),
         ],
     }
     read = read_export(write_export(tmp_path / "r.sqlite", tables))
@@ -222,6 +224,8 @@ def test_copies_sets_graphs_and_waits(tmp_path: Path) -> None:
         ("cuda_graph", "CUDA graph 4", "5 GPU 0", 7, None),
         ("cuda_sync", "Stream sync", 5, "CUDA sync stream 7", None),
         ("cuda_sync", "Context sync", 5, "CUDA sync", None),
+        ("cuda_sync", "Stream wait event", 5, "CUDA sync stream 7", None),
+        ("cuda_sync", "Stream sync", 5, "CUDA sync stream 7", None),
     ]
     # One launch, three things that it had done; waiting is none of them.
     assert sorted((s.start, f.start) for s, f in read.arrows()) == [(1, 50), (1, 51), (1, 53)]

@@ -19,6 +19,12 @@ from slime_profiler_plugin.read.nsys import is_nsys_export, is_nsys_report
 from slime_profiler_plugin.read.traces import open_trace
 
 PAGE = 4096
+HALF_AN_EXPORT = """
+import sys
+open(next(a for a in sys.argv if a.startswith("--output="))[9:], "w").write("half")
+print("no such report")
+raise SystemExit(3)
+"""
 
 
 def long_export(path: Path) -> Path:
@@ -210,7 +216,8 @@ def test_a_report_is_exported_once_and_the_export_removed(
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ("print('no such report'); raise SystemExit(3)", "no such report status 3"),
+        (HALF_AN_EXPORT, "nsys export: status 3: no such report"),
+        ("pass", "it made nothing of it"),
         ("import time; time.sleep(60)", "it had not ended after 1 s"),
     ],
 )
