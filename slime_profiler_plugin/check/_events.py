@@ -204,7 +204,8 @@ def plain(value: Hashable) -> Hashable:
     """A pid or tid, the same for ``"7"`` and 7; ``None`` where there is none."""
     if value is UNSET:
         return None
-    return as_number(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+    number = as_number(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 def as_number(text: str) -> int | None:

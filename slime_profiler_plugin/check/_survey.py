@@ -55,6 +55,7 @@ class FileSurvey:
         _ = self.clock, self.is_ours
         if self.trace is not None:
             self.trace = self.trace._replace(header=self.trace.header._replace(metadata={}))
+        self.__dict__.pop("failed", None)
         self.damage = []
         self.text = TextSurvey()
         self.events.shrink()
@@ -100,13 +101,20 @@ class FileSurvey:
 def survey_file(path: Path) -> FileSurvey:
     """What is in the file at `path`, whatever it is; a merged trace is looked at as any other."""
     try:
-        return survey_trace(open_trace(path))
+        return survey_trace(_open(path))
     except TraceRefusedError as error:
-        if error.is_merged:
-            return survey_trace(TraceFile(path, MERGED, read_header(path), Owner()))
         return FileSurvey(path, refused=without_path(error, path))
     except ReadError as error:
         return FileSurvey(path, unreadable=without_path(error, path))
+
+
+def _open(path: Path) -> TraceFile:
+    try:
+        return open_trace(path)
+    except TraceRefusedError as error:
+        if not error.is_merged:
+            raise
+        return TraceFile(path, MERGED, read_header(path), Owner())
 
 
 def survey_trace(trace: TraceFile) -> FileSurvey:
