@@ -200,7 +200,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(EVENTS, max_size=25),
     st.sampled_from([BASE_NS, None]),
