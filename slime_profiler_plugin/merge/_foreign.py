@@ -180,13 +180,13 @@ def _tell_distance(sources: Sequence[TraceSource]) -> list[str]:
 
 def _tell_duplicates(traces: Sequence[TraceFile]) -> list[str]:
     """That several files are of one rank."""
-    by_rank: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    by_rank: dict[tuple[str | None, int], list[str]] = defaultdict(list)
     for trace in traces:
         owner = trace.owner
         if owner.rank is not None and owner.role != "engine":
-            by_rank[owner.role, owner.rank, owner.detail].append(trace.path.name)
+            by_rank[owner.role, owner.rank].append(trace.path.name)
     told = []
-    for (role, rank, _), names in by_rank.items():
+    for (role, rank), names in by_rank.items():
         if len(names) > 1:
             who = f"{role} rank {rank}" if role else f"rank {rank}"
             told.append(f"{len(names)} files say they are {who}: {', '.join(names[:_TOLD])}; all are kept")

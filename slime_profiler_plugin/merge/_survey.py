@@ -101,8 +101,8 @@ class Table(NamedTuple):
     `flow_events` are numbers of events, with their `flow_kinds`, their `flow_ids` from 1 on, the events of
     the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of their other end
     (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are events that are
-    written as slices, `closers` the ends that closed them, `odd_phases` events with a phase of several letters.
-    `keeps_lengths` is 1 where the lengths can stay as they are spelled, else 0.
+    written as slices, `closers` the ends that closed them, `odd_phases` events with a phase of several
+    letters. `keeps_lengths` is 1 where the lengths can stay as they are spelled, else 0.
     """
 
     rows: Ints
