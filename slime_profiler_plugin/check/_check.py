@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import ReadError, TraceFile, discover
 
 from . import _devices, _form, _ids, _sets, _times, _tracks  # noqa: F401 - they register their rules
-from ._rules import RULES, Finding, Severity
+from ._rules import RULES, Finding, Rule, Severity
 from ._survey import FileSurvey, survey_file, survey_trace, without_path
 
 
@@ -39,8 +39,8 @@ class CheckReport(msgspec.Struct):
         return msgspec.to_builtins(self)
 
 
-def check_paths(paths: Iterable[Path], tell: Callable[[Path], None] = lambda _: None) -> CheckReport:
-    """Look at every file, and at every trace below every folder; `tell` is called before each.
+def check_paths(paths: Iterable[Path]) -> CheckReport:
+    """Look at every file, and at every trace below every folder.
 
     Never raises for what is in a file: that is a finding. One file is in memory at a time, as 32 bytes per
     event; of each stays only what is compared between files.
@@ -49,13 +49,12 @@ def check_paths(paths: Iterable[Path], tell: Callable[[Path], None] = lambda _: 
     report = CheckReport([], found.skipped, [])
     kept: list[FileSurvey] = []
     for source in found.sources:
-        path = source.path if isinstance(source, TraceFile) else source
-        tell(path)
         survey = _survey(source)
         report.findings += _findings(survey)
         if survey.trace is not None:
-            report.files.append(str(path))
-            kept.append(_only_what_is_compared(survey))
+            report.files.append(str(survey.path))
+            survey.shrink()
+            kept.append(survey)
     if len(kept) > 1:
         for rule in _in_order():
             if rule.in_set is not None:
@@ -69,11 +68,11 @@ def _findings(survey: FileSurvey) -> Iterator[Finding]:
             yield from (rule.finding(found, str(survey.path)) for found in rule.in_file(survey))
 
 
-def _in_order() -> list[Any]:
+def _in_order() -> list[Rule]:
     return [RULES[code] for code in sorted(RULES)]
 
 
-class Found(NamedTuple):
+class Sources(NamedTuple):
     """`sources`: traces of folders, and files that were named, whatever they are; `skipped`: files of
     folders that are none, and why."""
 
@@ -81,9 +80,9 @@ class Found(NamedTuple):
     skipped: dict[str, str]
 
 
-def find_traces(paths: Iterable[Path]) -> Found:
+def find_traces(paths: Iterable[Path]) -> Sources:
     """Every trace in `paths`, each once; of a run of ours, the windows of torch.profiler."""
-    found = Found([], {})
+    found = Sources([], {})
     seen: set[Path] = set()
     for path in paths:
         for source in _in_folder(path, found.skipped) if path.is_dir() else [path]:
@@ -113,9 +112,3 @@ def _survey(source: TraceFile | Path) -> FileSurvey:
         return survey_trace(source)
     except ReadError as error:
         return FileSurvey(source.path, unreadable=without_path(error, source.path))
-
-
-def _only_what_is_compared(survey: FileSurvey) -> FileSurvey:
-    survey.clock  # noqa: B018 - is worked out now, from times that go away
-    survey.events.shrink()
-    return survey

@@ -66,7 +66,6 @@ class Collector:
         self._columns: dict[str, list[Array]] = {name: [] for name in COLUMNS}
         self._flows = _IdColumns()
         self._asyncs = _IdColumns()
-        self._links: list[tuple[int, int]] = []
         self._linked: list[Array] = []
         self._tracks = _Numbers()
         self._names = _Numbers(_MOST_NAMES)

@@ -105,6 +105,7 @@ class Events:
         for name in ("row", "slices", "timed", "begins", "nesting"):
             self.__dict__.pop(name, None)
         self.texts = []
+        self.names = Names()
 
     def of_phase(self, letters: str) -> Array:
         """Rows of the events with one of these phase letters."""
@@ -203,7 +204,8 @@ def plain(value: Hashable) -> Hashable:
     """A pid or tid, the same for ``"7"`` and 7; ``None`` where there is none."""
     if value is UNSET:
         return None
-    return as_number(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+    number = as_number(value) if isinstance(value, str) else None
+    return value if number is None else number
 
 
 def as_number(text: str) -> int | None:

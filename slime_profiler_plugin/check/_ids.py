@@ -70,7 +70,7 @@ def odd_flow_id(survey: FileSurvey) -> Iterator[Found]:
 
 @file_rule("SP305", "Flow event outside of any slice", "error")
 def flow_outside(survey: FileSurvey) -> Iterator[Found]:
-    """An arrow leads from slice to slice; where there is none it is silently left out."""
+    """An arrow leads from slice to slice; where none is open another one is taken, or the arrow is lost."""
     events = survey.events
     flows = events.flows
     chosen = flows.index[flows.encloses & np.isin(events.phase[flows.index], [ord("s"), ord("f")])]

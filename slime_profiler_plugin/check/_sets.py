@@ -21,8 +21,9 @@ _MOST_SHOWN: Final = 10
 @set_rule("SP501", "Rank is unknown", "warning")
 def unknown_rank(surveys: list[FileSurvey]) -> Iterator[Found]:
     """Neither the file nor its name says which rank it is of."""
-    unknown = [survey for survey in _of_ranks(surveys) if _rank(survey) is None and not survey.is_ours]
-    if unknown and len(surveys) > 1:
+    of_ranks = _of_ranks(surveys)
+    unknown = [survey for survey in of_ranks if _rank(survey) is None and not survey.is_ours]
+    if unknown and len(of_ranks) > 1:
         yield _about(unknown, some(len(unknown), "file", "does not say its rank", "do not say their rank"))
 
 

@@ -50,6 +50,16 @@ class FileSurvey:
     events: Events = field(default_factory=Events)
     total: int = 0
 
+    def shrink(self) -> None:
+        """Keep what is compared with other files; what follows from the rest is worked out first."""
+        _ = self.clock, self.is_ours
+        if self.trace is not None:
+            self.trace = self.trace._replace(header=self.trace.header._replace(metadata={}))
+        self.__dict__.pop("failed", None)
+        self.damage = []
+        self.text = TextSurvey()
+        self.events.shrink()
+
     @property
     def base_ns(self) -> int | None:
         """The Unix time that the times are relative to, where the file says it."""
@@ -65,7 +75,7 @@ class FileSurvey:
         is_far = len(others) and others.min() > _FAR_NS and not self.is_ours
         return zero if is_far else np.empty(0, np.int64)
 
-    @property
+    @cached_property
     def is_ours(self) -> bool:
         """Whether our own merge wrote the file: its times count from its first event."""
         keys = set() if self.trace is None else set(self.trace.header.metadata)
@@ -91,13 +101,20 @@ class FileSurvey:
 def survey_file(path: Path) -> FileSurvey:
     """What is in the file at `path`, whatever it is; a merged trace is looked at as any other."""
     try:
-        return survey_trace(open_trace(path))
+        return survey_trace(_open(path))
     except TraceRefusedError as error:
-        if error.is_merged:
-            return survey_trace(TraceFile(path, MERGED, read_header(path), Owner()))
         return FileSurvey(path, refused=without_path(error, path))
     except ReadError as error:
         return FileSurvey(path, unreadable=without_path(error, path))
+
+
+def _open(path: Path) -> TraceFile:
+    try:
+        return open_trace(path)
+    except TraceRefusedError as error:
+        if not error.is_merged:
+            raise
+        return TraceFile(path, MERGED, read_header(path), Owner())
 
 
 def survey_trace(trace: TraceFile) -> FileSurvey:

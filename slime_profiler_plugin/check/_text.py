@@ -31,6 +31,8 @@ _OVERFLOWS: Final = 2**63
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _QUOTE, _OPEN, _CLOSE, _CLOSE_LIST, _COLON, _COMMA, _SPACE = b'"{}]:, '
 _SHOWN: Final = 60
+#: Objects within more objects than that are not looked at for keys that stand twice.
+_DEEPEST: Final = 50
 #: Integers of fewer digits are exact; which bytes are looked at for those that are not.
 _DIGITS: Final = 16
 _STRIDE: Final = 4
@@ -53,7 +55,7 @@ class Fault:
 
 
 class TextSurvey:
-    """The faults of one text; `add` its blocks, then `finish`."""
+    """The faults of one text, of which `add` takes the blocks."""
 
     def __init__(self) -> None:
         self.controls = Fault()
@@ -260,7 +262,8 @@ def _repeated_keys(plain: bytes, text: Array, quotes: Array, inside: _Inside) ->
     depths = np.cumsum(np.where(opens, 1, -1))
     before = np.searchsorted(braces, starts) - 1
     key_depths = np.where(before >= 0, depths[np.maximum(before, 0)] if len(depths) else 0, 0)
-    for depth in range(int(key_depths.min()), int(key_depths.max()) + 1):
+    shallowest, deepest = int(key_depths.min()), int(key_depths.max())
+    for depth in range(shallowest, min(deepest, shallowest + _DEEPEST) + 1):
         chosen = np.flatnonzero(key_depths == depth)
         begins = braces[opens & (depths == depth)]
         objects = np.searchsorted(begins, starts[chosen])

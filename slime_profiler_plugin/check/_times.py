@@ -11,6 +11,9 @@ from ._events import NO_TIME, us
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
+_HOUR_NS: Final = 3600 * 10**9
+#: No trace is that long: a week.
+_LONG_NS: Final = 7 * 24 * _HOUR_NS
 #: From here on a double keeps microseconds to a quarter: 2005.
 _COARSE_NS: Final = 2**50 * 1000
 
@@ -72,7 +75,7 @@ def coarse_times(survey: FileSurvey) -> Iterator[Found]:
     events = survey.events
     chosen = events.timed[events.start[events.timed] >= _COARSE_NS]
     chosen = chosen[events.start[chosen] % 1000 != 0]
-    if len(chosen):
+    if len(chosen) and _spread(survey) < _LONG_NS:
         yield Found(
             len(chosen),
             some(len(chosen), "absolute time", "is", "are") + " known to 0.25 us only",
@@ -99,6 +102,25 @@ def string_time(survey: FileSurvey) -> Iterator[Found]:
             if count == 1
             else f"{count} times or durations are strings",
         )
+
+
+@file_rule("SP209", "Times of one file lie weeks apart", "warning")
+def far_apart(survey: FileSurvey) -> Iterator[Found]:
+    """Times of two clocks in one file, or damaged ones: what happened is a speck on the time axis."""
+    spread = _spread(survey)
+    if spread >= _LONG_NS:
+        events = survey.events
+        timed = events.timed[~np.isin(events.timed, survey.failed)]
+        first = int(timed[np.argmin(events.start[timed])])
+        days = spread / (24 * _HOUR_NS)
+        yield Found(1, f"its events lie up to {days:.0f} days apart", events.describe(first))
+
+
+def _spread(survey: FileSurvey) -> int:
+    """Ns from the first event to the last, records that failed left out."""
+    events = survey.events
+    starts = events.start[events.timed[~np.isin(events.timed, survey.failed)]]
+    return int(starts.max()) - int(starts.min()) if len(starts) else 0
 
 
 def _at(survey: FileSurvey, event: int) -> str:

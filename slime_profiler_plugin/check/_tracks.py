@@ -95,7 +95,7 @@ def string_ids(survey: FileSurvey) -> Iterator[Found]:
 
 @file_rule("SP106", "Process or thread id does not fit in 32 bits", "error", "fix")
 def large_ids(survey: FileSurvey) -> Iterator[Found]:
-    """Perfetto cuts it, and different threads fall together."""
+    """Perfetto takes the main thread, or process 0, in its place."""
     yield from _of_tracks(
         survey,
         lambda value: isinstance(value, int) and abs(value) >= _LARGEST_PID,
@@ -104,9 +104,9 @@ def large_ids(survey: FileSurvey) -> Iterator[Found]:
     )
 
 
-@file_rule("SP107", "Process or thread id is negative", "warning", "fix")
+@file_rule("SP107", "Process or thread id is negative", "error", "fix")
 def negative_ids(survey: FileSurvey) -> Iterator[Found]:
-    """Shown as a number near 2³²."""
+    """Perfetto takes the main thread, or process 0, in its place."""
     yield from _of_tracks(
         survey,
         lambda value: isinstance(value, int) and -_LARGEST_PID < value < 0,
@@ -167,7 +167,7 @@ def idle_metadata(survey: FileSurvey) -> Iterator[Found]:
     """Names for processes that do nothing: all GPUs of the machine, for one."""
     busy = {plain(pid) for pid, _ in survey.events.tracks}
     idle = [pid for pid in survey.events.names.spelled if plain(pid) not in busy]
-    if idle:
+    if idle and busy:
         noun = "process has" if len(idle) == 1 else "processes have"
         yield Found(
             len(idle), f"{len(idle)} {noun} metadata and no event", f"pid {spell(min(idle, key=str))}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -74,7 +74,7 @@ class Readings:
 
     def rewrite(
         self, sources: Sequence[TraceSource], origin_ns: int, late: Late, folder: Path, writer: TraceWriter
-    ) -> Iterator[TraceSource]:
+    ) -> Generator[TraceSource, None, None]:
         """Write every source; each is given when its part is whole, to be appended."""
         tasks: list[RewriteTask] = []
         for number, source in enumerate(sources):
@@ -131,16 +131,19 @@ def write_output(
     total = Ledger(source="all")
     counts, mended = Counter[str](), Counter[str]()
     events = 0
-    with TraceWriter(path, head) as writer:
+    with TraceWriter(path, head) as writer, ExitStack() as stack:
         writer.write_values(list(tracks.metadata_events()))
         writer.write_values([note.event(origin_ns) for note in notes])
-        rewritten = Readings(options).rewrite(traces, origin_ns, late, folder, writer)
+        # Closed with the block, whatever ends it: no worker outlives what it writes into.
+        rewritten = stack.enter_context(
+            closing(Readings(options).rewrite(traces, origin_ns, late, folder, writer))
+        )
         for source in sources:
             if isinstance(source, TraceSource):
                 done = next(rewritten)
                 assert done is source, "parts come in order"
-                counts.update(source.survey.counts)
-                mended.update(source.survey.mended)
+                counts.update(source.counts)
+                mended.update(source.mended)
                 events += source.events
                 _check_written(source.ledger, source.events)
             else:

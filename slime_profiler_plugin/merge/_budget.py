@@ -67,12 +67,12 @@ class EventSizes:
         sizes = np.concatenate(self._sizes) if self._sizes else np.zeros(0, np.int64)
         sizes = np.where(is_left, sizes + _SLACK, 0)
         classes, slices, partners = table.sizes_class, table.flow_slices, table.flow_partners
-        for mine in np.flatnonzero(slices >= 0).tolist():
-            event, slice_ = int(table.flow_events[mine]), int(slices[mine])
-            other = int(slices[partners[mine]]) if partners[mine] >= 0 else -1
-            owner = other if other >= 0 and classes[other] == KERNEL and classes[slice_] != KERNEL else slice_
-            sizes[owner] += sizes[event]
-            sizes[event] = 0
+        mine = np.flatnonzero((slices >= 0) & (slices != table.flow_events))
+        events, owners = table.flow_events[mine], slices[mine]
+        others = np.where(partners[mine] >= 0, slices[partners[mine]], -1)
+        to_kernel = (others >= 0) & (classes[others] == KERNEL) & (classes[owners] != KERNEL)
+        np.add.at(sizes, np.where(to_kernel, others, owners), sizes[events])
+        sizes[events] = 0
         steps = duration_step(np.asarray(table.lengths))
         kept = int(sizes[classes == KEPT].sum())
         by_class = [
@@ -119,7 +119,8 @@ def choose_thresholds(sizes: Iterable[DurationSizes], fixed: int, budget: int) -
 
 
 def _threshold(sizes: Ints, over: int) -> int:
-    """The duration below which there are `over` bytes; beyond all of them when there are not so many."""
+    """The duration below which there are `over` bytes; just beyond all of them when there are not so many."""
     reached = np.flatnonzero(np.cumsum(sizes) >= over)
-    last = int(reached[0]) if len(reached) else len(sizes) - 2
-    return step_start(last + 1)
+    if not len(reached):
+        reached = np.flatnonzero(sizes)[-1:]
+    return step_start(int(reached[0]) + 1) if len(reached) else 0

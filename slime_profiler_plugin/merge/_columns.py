@@ -12,15 +12,15 @@ from msgspec import UNSET, Raw, UnsetType
 from slime_profiler_plugin.clock import decimal_us_to_ns
 from slime_profiler_plugin.read import TraceEvent
 
-from ._counters import read_counter
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
 
 #: Kinds of events.
-NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END, ASYNC, METADATA, COUNTER = range(10)
-INSTANT, OTHER = range(10, 12)
+NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END = range(7)
+#: Asynchronous ones, of the new form and the old; begins and steps are shown, ends show by them.
+ASYNC, SHOWN_ASYNC, OLD_ASYNC, SHOWN_OLD_ASYNC = range(7, 11)
+METADATA, COUNTER, INSTANT, OTHER = range(11, 15)
 
 
 class _KindOf(dict[str, int]):
@@ -49,15 +49,20 @@ _KIND_OF: Final = _KindOf(
         "M": METADATA,
         "C": COUNTER,
         **dict.fromkeys("iIR", INSTANT),
-        **dict.fromkeys("bneSTFpNOD", ASYNC),
+        **dict.fromkeys("eNOD", ASYNC),
+        **dict.fromkeys("bn", SHOWN_ASYNC),
+        "F": OLD_ASYNC,
+        **dict.fromkeys("STp", SHOWN_OLD_ASYNC),
     }
 )
 #: Flow ids below this and fewer categories than that make one number.
 _SMALL_ID: Final = 2**44
 _FEW_CATEGORIES: Final = 2**16
 _COMMA, _DOT, _MINUS = b",.-"
-#: Numbers of as many digits fit 64 bits whatever they are multiplied by here.
-_MOST_DIGITS: Final = 15
+#: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
+_MOST_CHARACTERS: Final = 17
+#: As many digits without a dot do not, when they become ns.
+_TOO_MANY_DIGITS: Final = 16
 _SCALES: Final = np.array([1000, 100, 10, 1], dtype=np.int64)
 
 
@@ -108,7 +113,7 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     dots = np.flatnonzero(marks == _DOT)
     minuses = np.flatnonzero(marks == _MINUS)
     lengths = np.diff(ends, prepend=-1) - 1
-    if len(ends) != count or int(lengths.min()) < 1 or int(lengths.max()) > _MOST_DIGITS + 2:
+    if len(ends) != count or int(lengths.min()) < 1 or int(lengths.max()) > _MOST_CHARACTERS:
         return None
     starts = ends - lengths
     if len(minuses) and not np.isin(minuses, starts).all():
@@ -121,6 +126,8 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
             return None
         if not (owners[:-1] < owners[1:]).all():
             return None
+    if int(lengths[decimals == 0].max(initial=0)) >= _TOO_MANY_DIGITS:
+        return None
     try:
         whole = np.fromstring(text.replace(b".", b""), np.int64, sep=",")
     except ValueError:
@@ -157,7 +164,22 @@ class _Numbers(dict[Any, int]):
 
 
 class FlowColumns(NamedTuple):
-    """Flow events: the number of the event, and the number of its (category, id)."""
+    """What stands at the ends of arrows: the number of the event, of its (category, id) and of its name.
+
+    `kinds` are `FLOW_START`, `FLOW_STEP` and `FLOW_END`, also of slices that say so themselves (``bind_id``,
+    `is_slice`). `binds_next`: it belongs to the next slice that begins, not to the one it lies in.
+    """
+
+    events: Ints
+    keys: Ints
+    kinds: Kinds
+    names: Ints
+    binds_next: Bools
+    is_slice: Bools
+
+
+class AsyncColumns(NamedTuple):
+    """Async events: the number of the event, and the number of its track (`async_key`)."""
 
     events: Ints
     keys: Ints
@@ -175,19 +197,16 @@ class Columns:
         self.count = 0
         self._tracks = _Numbers(track_key)
         self._flow_categories = _Numbers(lambda key: key)
+        self._flow_ids = _Numbers(lambda key: key)
         self._flow_names = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
         self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
-        self._flows: list[tuple[Ints, Ints, Ints]] = []
+        self._flows: list[FlowColumns] = []
+        self._flow_keys: list[tuple[Ints, Ints]] = []
         self._asyncs: list[tuple[Ints, Ints]] = []
         #: By event of an end, its args.
         self.end_args: dict[int, bytes] = {}
-        #: Asynchronous events that are shown: begins and instants; their ends show by them.
-        self.shown_asyncs: list[int] = []
-        #: By event of a counter, its values.
-        self.counter_values: dict[int, int] = {}
-        #: Counters with other values than numbers, and events whose phase has several letters.
-        self.odd_counters: list[int] = []
+        #: Events whose phase has several letters.
         self.odd_phases: list[int] = []
         self.has_plain_lengths = True
 
@@ -208,13 +227,6 @@ class Columns:
             args = piece[index].args
             if args is not UNSET:
                 self.end_args[self.count + index] = bytes(args)
-        for index in np.flatnonzero(kinds == COUNTER).tolist():
-            args = piece[index].args
-            text = b"" if args is UNSET else bytes(args)
-            written, values = read_counter(text)
-            self.counter_values[self.count + index] = values
-            if written != text:
-                self.odd_counters.append(self.count + index)
         self.count += len(piece)
         return kinds
 
@@ -224,13 +236,58 @@ class Columns:
             chosen = [piece[index] for index in flows.tolist()]
             categories = list(map(self._flow_categories.__getitem__, [_category(event) for event in chosen]))
             ids = list(map(self._plain_id, chosen))
-            self._flows.append((flows + self.count, np.array(categories), np.array(ids, dtype=np.int64)))
-        asyncs = np.flatnonzero(kinds == ASYNC)
+            names = list(map(self._flow_names.__getitem__, [_name(event) for event in chosen]))
+            binds_next = [event.ph == "f" and bytes(event.bp or b"") != b'"e"' for event in chosen]
+            self._add_flows(
+                (flows + self.count).tolist(), categories, ids, kinds[flows].tolist(), names, binds_next
+            )
+        self._note_binds(piece)
+        asyncs = np.flatnonzero((kinds >= ASYNC) & (kinds <= SHOWN_OLD_ASYNC))
         if len(asyncs):
             number = self._async_keys.__getitem__
             keys = [number(async_key(piece[index])) for index in asyncs.tolist()]
-            self.shown_asyncs += [self.count + i for i in asyncs.tolist() if piece[i].ph[0] in "bn"]
             self._asyncs.append((asyncs + self.count, np.array(keys, dtype=np.int64)))
+
+    def _note_binds(self, piece: list[TraceEvent]) -> None:
+        """Slices that are ends of arrows without flow events."""
+        marked = [
+            (index, event.more)
+            for index, event in enumerate(piece)
+            if event.more is not UNSET and event.ph in ("X", "B") and flow_kind(event.more) is not None
+        ]
+        if marked:
+            self._add_flows(
+                [self.count + index for index, _ in marked],
+                [self._flow_categories[None]] * len(marked),
+                [-1 - self._flow_ids[str(more["bind_id"])] for _, more in marked],
+                [flow_kind(more) or FLOW_START for _, more in marked],
+                [self._flow_names[b""]] * len(marked),
+                [False] * len(marked),
+                are_slices=True,
+            )
+
+    def _add_flows(
+        self,
+        events: list[int],
+        categories: list[int],
+        ids: list[int],
+        kinds: list[int],
+        names: list[int],
+        binds_next: list[bool],
+        *,
+        are_slices: bool = False,
+    ) -> None:
+        self._flow_keys.append((np.array(categories, np.int64), np.array(ids, np.int64)))
+        self._flows.append(
+            FlowColumns(
+                np.array(events, np.int64),
+                np.zeros(0, np.int64),
+                np.array(kinds, np.uint8),
+                np.array(names, np.int32),
+                np.array(binds_next, np.bool_),
+                np.full(len(events), are_slices),
+            )
+        )
 
     def _plain_id(self, event: TraceEvent) -> int:
         """The id of a flow event; one that is no number of an ordinary size gets a negative one."""
@@ -239,7 +296,10 @@ class Columns:
             return found
         if found is UNSET:
             found = str(event.more.get("id2", event.more.get("id"))) if event.more is not UNSET else ""
-        return -1 - self._flow_names[str(found)]
+        text = str(found)
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_CHARACTERS:
+            return int(text)
+        return -1 - self._flow_ids[text]
 
     def close(self) -> None:
         """All events are in."""
@@ -252,8 +312,22 @@ class Columns:
         self.is_timed: Bools = np.concatenate(columns[3]).astype(np.bool_, copy=False)
         self.has_length: Bools = np.concatenate(columns[4]).astype(np.bool_, copy=False)
         self.tracks: Ints = np.concatenate(columns[5]).astype(np.int64, copy=False)
-        self.flows = _join_flows(self._flows)
-        self.asyncs = _join(self._asyncs)
+        self.flows = self._join_flows()
+        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else ([empty], [empty])
+        self.asyncs = AsyncColumns(np.concatenate(events), np.concatenate(keys))
+
+    def _join_flows(self) -> FlowColumns:
+        if not self._flows:
+            none = np.zeros(0, np.int64)
+            return FlowColumns(none, none, *(none.astype(kind) for kind in (np.uint8, np.int32, bool, bool)))
+        joined = FlowColumns(*(np.concatenate(column) for column in zip(*self._flows, strict=True)))
+        categories, ids = (np.concatenate(column) for column in zip(*self._flow_keys, strict=True))
+        return joined._replace(keys=_join_keys(categories, ids))
+
+    def flow_name(self, number: int) -> bytes:
+        """The name, as it stands in the file, that `flows.names` gives the number of."""
+        name: bytes = self._flow_names.keys_in_order[number]
+        return name
 
     @property
     def track_keys(self) -> list[Any]:
@@ -261,38 +335,50 @@ class Columns:
         return self._tracks.keys_in_order
 
 
-def _join(parts: list[tuple[Ints, Ints]]) -> FlowColumns:
-    if not parts:
-        empty = np.zeros(0, np.int64)
-        return FlowColumns(empty, empty)
-    events, keys = zip(*parts, strict=True)
-    return FlowColumns(np.concatenate(events), np.concatenate(keys))
-
-
-def _join_flows(parts: list[tuple[Ints, Ints, Ints]]) -> FlowColumns:
+def _join_keys(categories: Ints, ids: Ints) -> Ints:
     """One number for each (category, id)."""
-    if not parts:
-        return _join([])
-    events, categories, ids = (np.concatenate(column) for column in zip(*parts, strict=True))
     lowest, highest = int(ids.min()), int(ids.max())
     if lowest >= 0 and highest < _SMALL_ID and int(categories.max()) < _FEW_CATEGORIES:
-        return FlowColumns(events, categories * _SMALL_ID + ids)
+        return categories * _SMALL_ID + ids
     both = np.stack((categories, ids), axis=1)
-    return FlowColumns(events, np.unique(both, axis=0, return_inverse=True)[1].reshape(-1))
+    return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def flow_kind(more: dict[str, Any]) -> int | None:
+    """Which end of an arrow a slice says that it is: ``bind_id`` with ``flow_out``, ``flow_in`` or both.
+
+    >>> flow_kind({"bind_id": 7, "flow_out": True}) == FLOW_START, flow_kind({"bind_id": 7})
+    (True, None)
+    """
+    if more.get("bind_id") is None:
+        return None
+    leaves, arrives = bool(more.get("flow_out")), bool(more.get("flow_in"))
+    return {(True, False): FLOW_START, (True, True): FLOW_STEP, (False, True): FLOW_END}.get(
+        (leaves, arrives)
+    )
 
 
 def _category(event: TraceEvent) -> bytes:
     return b"" if event.cat is UNSET else bytes(event.cat)
 
 
+def _name(event: TraceEvent) -> bytes:
+    return b"" if event.name is UNSET else bytes(event.name)
+
+
 def async_key(event: TraceEvent) -> Hashable:
-    """Equal for events of one async track: category, scope and id; a local id is local to its process."""
+    """Equal for events of one async track: category, scope and id; a local id is local to its process.
+
+    What has no id is by itself on its thread.
+    """
     more = event.more if event.more is not UNSET else {}
     id2 = more.get("id2")
-    category = b"" if event.cat is UNSET else bytes(event.cat)
     owner = str(event.pid) if isinstance(id2, dict) and "local" in id2 else None
-    found = str(event.id) if event.id is not UNSET else _spell_id(id2 if id2 is not None else more.get("id"))
-    return category, owner, str(more.get("scope", "")), found
+    value = id2 if event.id is UNSET and id2 is not None else more.get("id")
+    if event.id is UNSET and value is None:
+        return _category(event), (str(event.pid), str(event.tid)), None
+    found = str(event.id) if event.id is not UNSET else _spell_id(value)
+    return _category(event), owner, str(more.get("scope", "")), found
 
 
 def _spell_id(value: object) -> str:

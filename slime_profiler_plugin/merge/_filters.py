@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from slime_profiler_plugin.read import TraceEvent
 
-from ._columns import Bools, Ints
+from ._columns import FLOW_START, Bools, Ints, Kinds
 
 #: Why something that was not asked for is left out.
 NOT_OF_CATEGORY: Final = "of a category that was not asked for"
@@ -43,14 +43,25 @@ class CategoryMarks:
         return found
 
 
-def drop_arrows(slices: Ints, partners: Ints, is_gone: Bools) -> Bools:
-    """Which flow events go: those whose slice is gone, and those whose other end goes.
+def drop_arrows(events: Ints, ids: Ints, kinds: Kinds, slices: Ints, is_gone: Bools) -> Bools:
+    """Which ends of arrows go: those that are gone or whose slice is, and what then leads nowhere.
 
-    `slices`: the event of the slice that each lies on, -1 for none; `partners`: the place of its other end,
-    -1 for none; `is_gone` by number of the event.
+    An arrow stays while its start and something that it leads to do. By end: its event, the id of its arrow,
+    its kind, the event of the slice it lies on (-1: none); `is_gone` by number of the event.
+
+    >>> both, kinds = np.array([0, 1]), np.array([FLOW_START, FLOW_START + 2])
+    >>> drop_arrows(both, np.array([1, 1]), kinds, np.array([2, 3]), np.arange(4) == 3).tolist()
+    [True, True]
     """
-    if not len(slices):
+    if not len(events):
         return np.zeros(0, np.bool_)
-    gone = (slices >= 0) & is_gone[slices]
-    both: Bools = gone | ((partners >= 0) & gone[partners])
-    return both
+    gone: Bools = is_gone[events] | ((slices >= 0) & is_gone[slices])
+    if not gone.any():
+        return gone
+    count = int(ids.max()) + 1
+    is_start = kinds == FLOW_START
+    before, left = np.bincount(ids, minlength=count), np.bincount(ids[~gone], minlength=count)
+    had_start = np.bincount(ids[is_start], minlength=count) > 0
+    has_start = np.bincount(ids[is_start & ~gone], minlength=count) > 0
+    is_broken = (left < before) & had_start & (~has_start | (left < 2))
+    return gone | is_broken[ids]

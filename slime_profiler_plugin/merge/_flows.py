@@ -48,11 +48,11 @@ class Flows(NamedTuple):
     partners: Ints
 
 
-def number_flows(keys: Ints, times: Ints, kinds: Kinds) -> Flows:
+def number_flows(keys: Ints, times: Ints, kinds: Kinds, names: Ints) -> Flows:
     """Ids for the flow events of one input.
 
     A key with one start and one end is a flow, whichever of them is earlier: a kernel may have begun before
-    its launch by the clocks. All other keys are taken apart by `pair_flows`.
+    its launch by the clocks. All other keys are taken apart by `pair_flows`, each name by itself.
     """
     number = len(keys)
     ids, partners = np.zeros(number, np.int64), np.full(number, -1, np.int64)
@@ -76,7 +76,7 @@ def number_flows(keys: Ints, times: Ints, kinds: Kinds) -> Flows:
     listed = zip(
         times[others].tolist(),
         (_LETTERS.get(kind, "t") for kind in kinds[others].tolist()),
-        keys[others].tolist(),
+        zip(keys[others].tolist(), names[others].tolist(), strict=True),
         strict=True,
     )
     ids[others] = pair_flows(listed, source)

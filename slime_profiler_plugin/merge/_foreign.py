@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.read import Damage, Discovery, TraceFile, discover
+from slime_profiler_plugin.read import Damage, Discovery, TraceFile, TraceHeader, discover
+from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._archive import archive_sources
 from ._assemble import Readings, Written, scratch_folder, write_output
@@ -33,6 +34,7 @@ from ._words import format_missing
 DEFAULT_NAME: Final = "merged.trace.json.gz"
 WALL_CLOCK: Final = "wall clock"
 UNKNOWN_CLOCK: Final = "clock unknown"
+_BASE_KEY: Final = "baseTimeNanoseconds"
 _SUFFIXES: Final = (".json", ".json.gz")
 #: Sources further apart than this are hardly of one run, ns.
 _FAR_APART_NS: Final = 24 * 3600 * 10**9
@@ -178,7 +180,7 @@ def _tell_distance(sources: Sequence[TraceSource]) -> list[str]:
 
 def _tell_duplicates(traces: Sequence[TraceFile]) -> list[str]:
     """That several files are of one rank."""
-    by_rank: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    by_rank: dict[tuple[str | None, int], list[str]] = defaultdict(list)
     for trace in traces:
         owner = trace.owner
         if owner.rank is not None and owner.role != "engine":
@@ -223,9 +225,9 @@ def _assemble(
     base = origin if any(s.survey.is_wall and s.first_ns is not None for s in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
     if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
-        head.update(sources[0].trace.header.metadata)
+        head.update(_own_words(sources[0].trace.header))
     if base is not None:
-        head["baseTimeNanoseconds"] = base
+        head[_BASE_KEY] = base
     head[options.mark] = {
         "version": 1,
         "base_unix_ns": base,
@@ -258,6 +260,16 @@ def _assemble(
     if options.archive:
         report.archive = archive_sources(path, [], sources, {})
     return report
+
+
+def _own_words(header: TraceHeader) -> dict[str, Any]:
+    """The top-level keys of a trace, less its base."""
+    words = {key: value for key, value in header.metadata.items() if key != _BASE_KEY}
+    if header.identity:
+        pairs = [list(pair) for pair in header.clock_pairs]
+        words[WINDOW_IDENTITY_KEY] = {**header.identity, "clock_pairs": pairs}
+        words[WINDOW_ROLLOUTS_KEY] = header.rollouts
+    return words
 
 
 def _note_missing(ranks: list[RanksReport], at_ns: int, tracks: Tracks) -> Iterator[Note]:

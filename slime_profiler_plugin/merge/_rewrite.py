@@ -14,16 +14,22 @@ from msgspec import UNSET, Raw
 from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, read_pieces
 
 from ._budget import KERNEL, OTHER_SLICE, Thresholds
-from ._columns import Bools, Ints
+from ._columns import COUNTER, FLOW_END, FLOW_START, Bools, Ints
 from ._counters import read_counter
+from ._counts import count_events
 from ._filters import OUTSIDE_WINDOW, drop_arrows
 from ._ledger import ConservationError
 from ._part import Part, PartWriter
-from ._source import add_members, members, raw_us
-from ._survey import Table, load_end_args
+from ._source import add_members, decode_members, members, raw_us
+from ._survey import Table, Texts
 
 _ENCODER: Final = msgspec.json.Encoder()
 _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})
+#: Key of an event under which its args stand as they were, where others are written.
+_AS_READ: Final = "args_as_read"
+_SLICES: Final = frozenset({"X", "B"})
+#: Async events of the old form are drawn by no viewer that knows the new one.
+_NEW_LETTERS: Final = {"S": "b", "T": "n", "p": "n", "F": "e"}
 #: The shortest decimal text of a double is that of a whole number of ns up to here, in us.
 _EXACT_NS: Final = 10**15
 
@@ -62,11 +68,13 @@ class RewriteTask(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """What was written of a trace."""
+    """What was written of a trace; `counts` say what the events are, `mended` what was done to them."""
 
     part: Part
     events: int
     dropped: Counter[str]
+    counts: Counter[str]
+    mended: Counter[str]
 
 
 def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritten:
@@ -94,7 +102,10 @@ def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritte
         part = writer.finish()
     if first != len(rows) or events != int((rows >= 0).sum()):
         raise ConservationError(f"{task.trace.path} has changed while it was merged")
-    return Rewritten(part, events, dropped)
+    counts = count_events(table, rows >= 0)
+    if rewriter.counter_values:
+        counts["values of counters"] = rewriter.counter_values
+    return Rewritten(part, events, dropped, counts, rewriter.mended)
 
 
 def _drop_late(table: Table, late: Late) -> tuple[Ints, Counter[str]]:
@@ -107,16 +118,24 @@ def _drop_late(table: Table, late: Late) -> tuple[Ints, Counter[str]]:
             dropped[reason] += count
             rows[which] = -1
 
+    kinds = table.kinds[table.flow_events]
+    is_arrow = (kinds >= FLOW_START) & (kinds <= FLOW_END)
+    arrows = table.flow_events[is_arrow]
     if late.window is not None:
         first, last = late.window
-        drop(OUTSIDE_WINDOW, (table.starts > last) | (table.starts + table.lengths < first))
+        outside = (table.starts > last) | (table.starts + table.lengths < first)
+        outside[arrows[table.flow_slices[is_arrow] >= 0]] = False  # they go with their slices
+        drop(OUTSIDE_WINDOW, outside)
     kernel_ns, other_ns = late.thresholds
     if len(table.sizes_class):
         drop("kernel, dropped for the budget", (table.sizes_class == KERNEL) & (table.lengths < kernel_ns))
         others = (table.sizes_class == OTHER_SLICE) & (table.lengths < other_ns)
         drop("slice, dropped for the budget", others)
     gone = np.zeros(len(rows), np.bool_)
-    gone[table.flow_events[drop_arrows(table.flow_slices, table.flow_partners, rows < 0)]] = True
+    leads_nowhere = drop_arrows(
+        table.flow_events, table.flow_ids, table.flow_kinds, table.flow_slices, rows < 0
+    )
+    gone[table.flow_events[is_arrow & leads_nowhere]] = True
     drop("arrow of a dropped slice", gone)
     return rows, dropped
 
@@ -134,10 +153,13 @@ class _Rewriter:
         events = np.concatenate((table.flow_events, table.async_events))
         order = np.argsort(events, kind="stable")
         self._id_events, self._ids = events[order], ids[order]
-        self._odd_events = table.odd_events
         self._begins = set(table.begins.tolist())
         self._closers = dict(zip(table.begins.tolist(), table.closers.tolist(), strict=True))
-        self._end_args = load_end_args(task.folder)
+        self._end_args, self._names = Texts.load(task.folder)
+        self._counters = np.flatnonzero(table.kinds == COUNTER)
+        self._odd_phases = table.odd_phases
+        self.mended: Counter[str] = Counter()
+        self.counter_values = 0
         self._annotation = task.annotation
         self._keeps_lengths = bool(table.keeps_lengths[0])
         self._are_exact = bool(len(rows) == 0 or int(self._times[rows >= 0].max(initial=0)) < _EXACT_NS)
@@ -152,7 +174,8 @@ class _Rewriter:
         numbers = rows[kept]
         times = self._times[first:last][kept]
         self._set_ids(piece, first, last)
-        self._mend(piece, first, last)
+        self._mend_phases(piece, first, last)
+        self._mend_counters(piece, first, last)
         self._set_begins(piece, first, last)
         chosen = piece if len(kept) == len(piece) else [piece[index] for index in kept.tolist()]
         starts: list[Any] = (times / 1000).tolist() if self._are_exact else list(map(raw_us, times.tolist()))
@@ -177,19 +200,41 @@ class _Rewriter:
         events = (self._id_events[begin:end] - first).tolist()
         for index, number in zip(events, self._ids[begin:end].tolist(), strict=True):
             event = piece[index]
+            if event.ph in _SLICES:  # which is the end of an arrow itself
+                event.more["bind_id"] = number
+                continue
             event.id = number
+            event.ph = _NEW_LETTERS.get(event.ph, event.ph)
+            if first + index in self._names:
+                event.name = Raw(self._names[first + index])
             if event.more is not UNSET:
                 event.more = {
                     key: value for key, value in event.more.items() if key not in ("id", "id2")
                 } or UNSET
 
-    def _mend(self, piece: list[TraceEvent], first: int, last: int) -> None:
-        begin, end = np.searchsorted(self._odd_events, [first, last])
-        for number in self._odd_events[begin:end].tolist():
+    def _mend_counters(self, piece: list[TraceEvent], first: int, last: int) -> None:
+        begin, end = np.searchsorted(self._counters, [first, last])
+        for number in self._counters[begin:end].tolist():
+            if self._rows[number] >= 0:
+                self._mend_counter(piece[number - first])
+
+    def _mend_counter(self, event: TraceEvent) -> None:
+        """Leave only numbers among the values; the args as they were stand beside them."""
+        text = b"" if event.args is UNSET else bytes(event.args)
+        written, values = read_counter(text)
+        self.counter_values += values
+        if written == text:
+            return
+        self.mended["counter whose values are not all numbers, written with those that are"] += 1
+        if text:
+            event.more = {**({} if event.more is UNSET else event.more), _AS_READ: Raw(text)}
+        event.args = Raw(written)
+
+    def _mend_phases(self, piece: list[TraceEvent], first: int, last: int) -> None:
+        begin, end = np.searchsorted(self._odd_phases, [first, last])
+        for number in self._odd_phases[begin:end].tolist():
             event = piece[number - first]
             event.ph = event.ph[0]
-            if event.ph == "C":
-                event.args = Raw(read_counter(b"" if event.args is UNSET else bytes(event.args))[0])
 
     def _set_begins(self, piece: list[TraceEvent], first: int, last: int) -> None:
         if not self._begins:
@@ -225,8 +270,9 @@ def _encode_whole(event: TraceEvent) -> bytes:
 
 def _join_args(begin: Raw | Any, end: bytes) -> Raw:
     """The args of a begin and of its end; where both name one, the end's."""
-    first = {} if begin is UNSET else msgspec.json.decode(begin)
-    second = msgspec.json.decode(end)
-    if not isinstance(first, dict) or not isinstance(second, dict):
-        return Raw(end if begin is UNSET else bytes(begin))
+    if begin is UNSET:
+        return Raw(end)
+    first, second = decode_members(begin), decode_members(end)
+    if first is None or second is None:
+        return begin
     return Raw(b"{" + members({**first, **second}) + b"}")

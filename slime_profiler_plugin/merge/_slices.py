@@ -88,6 +88,12 @@ def find_innermost(slices: TrackSlices, times: Ints) -> Ints:
     return places
 
 
+def find_next(slices: TrackSlices, times: Ints) -> Ints:
+    """For each time the place in `slices` of the first slice that begins after it, or -1."""
+    places = np.searchsorted(slices.starts, times, side="right")
+    return np.where(places < len(slices.starts), places, -1)
+
+
 def _last_open(ends: Ints, latest: Ints, last: int, at: int) -> int:
     """The last place up to `last` whose slice ends after `at`; `latest` are the largest ends by stride."""
     stride = last // _STRIDE

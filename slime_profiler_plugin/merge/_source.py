@@ -39,6 +39,7 @@ class Source(Protocol):
 
 #: Writes any value that stands in args as strict JSON.
 ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 def format_us(ns: int) -> bytes:
@@ -60,6 +61,18 @@ def raw_us(ns: int) -> Raw:
 def members(values: dict[str, Any]) -> bytes:
     """The members of a JSON object, without its braces."""
     return ENCODER.encode(values)[1:-1]
+
+
+def decode_members(text: bytes | Raw) -> dict[str, Raw] | None:
+    """The members of a JSON object, each as its text; ``None`` for what is none.
+
+    >>> decode_members(b'{"a": 1e999}') == {"a": Raw(b"1e999")}, decode_members(b"[]")
+    (True, None)
+    """
+    try:
+        return _MEMBERS.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def add_members(text: bytes, more: bytes) -> bytes:

@@ -19,18 +19,20 @@ from ._columns import (
     END,
     FLOW_END,
     FLOW_START,
-    INSTANT,
     METADATA,
     NO_PHASE,
+    OLD_ASYNC,
+    SHOWN_OLD_ASYNC,
     SLICE,
     Bools,
     Columns,
     Ints,
+    Kinds,
 )
 from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
 from ._flows import Flows, number_flows
 from ._ledger import Ledger
-from ._slices import find_innermost, lay_out_tracks
+from ._slices import find_innermost, find_next, lay_out_tracks
 from ._track_names import TrackKey, TrackNames, plain_track
 
 #: What fits 64 bits whatever is added to it, in ns.
@@ -39,7 +41,7 @@ _LATEST_NS: Final = 2**62
 _EARLIEST_WALL_NS: Final = 10**18
 #: An event at time 0 is none where everything else is at least this much later, ns.
 _FAR_NS: Final = 3600 * 10**9
-_END_ARGS: Final = "end_args.msgpack"
+_TEXTS: Final = "texts.msgpack"
 
 
 class Clock(Protocol):
@@ -74,8 +76,7 @@ class Survey(NamedTuple):
 
     `rows` are (track, lane) by their number in the columns. Times are those of the output's clock, ns.
     `offset_ns` leads there from those of the file. `is_wall`: the times look like Unix times. `flows` and
-    `asyncs`: how many ids are needed. `counts`: slices, arrows and the like as they will be written.
-    `mended`: what is written other than it was read, by what was done.
+    `asyncs`: how many ids are needed. `mended`: what is written other than it was read, by what was done.
     """
 
     ledger: Ledger
@@ -88,7 +89,6 @@ class Survey(NamedTuple):
     is_wall: bool
     flows: int
     asyncs: int
-    counts: Counter[str]
     mended: Counter[str]
     sizes: DurationSizes | None
 
@@ -96,19 +96,22 @@ class Survey(NamedTuple):
 class Table(NamedTuple):
     """The columns that the second reading needs.
 
-    By number of the event: `rows` (number of its row, -1 for what is not written), `starts`, `lengths` (ns),
-    `sizes_class` (empty without a budget). `flow_events` are numbers of events, with their `flow_ids` from 1
-    on, the events of the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of
-    their other end (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are
-    events that are written as slices, `closers` the ends that closed them, `odd_events` those that need
-    `mend_event`.
+    By number of the event: `rows` (number of its row, -1 for what is not written), `kinds` (begins that are
+    written as slices are slices), `starts`, `lengths` (ns), `sizes_class` (empty without a budget).
+    `flow_events` are numbers of events, with their `flow_kinds`, their `flow_ids` from 1 on, the events of
+    the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of their other end
+    (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are events that are
+    written as slices, `closers` the ends that closed them, `odd_phases` events with a phase of several
+    letters. `keeps_lengths` is 1 where the lengths can stay as they are spelled, else 0.
     """
 
     rows: Ints
+    kinds: Kinds
     starts: Ints
     lengths: Ints
     sizes_class: Ints
     flow_events: Ints
+    flow_kinds: Kinds
     flow_ids: Ints
     flow_slices: Ints
     flow_partners: Ints
@@ -116,7 +119,7 @@ class Table(NamedTuple):
     async_ids: Ints
     begins: Ints
     closers: Ints
-    odd_events: Ints
+    odd_phases: Ints
     keeps_lengths: Ints
 
     def save(self, folder: Path) -> None:
@@ -130,9 +133,21 @@ class Table(NamedTuple):
         return cls(*(np.load(folder / f"{name}.npy") for name in cls._fields))
 
 
-def load_end_args(folder: Path) -> dict[int, bytes]:
-    """By event of the begin, the args of the end that closed it."""
-    return msgspec.msgpack.decode((folder / _END_ARGS).read_bytes(), type=dict[int, bytes])
+class Texts(NamedTuple):
+    """Text that events take from others: by event of the begin, the args of the end that closed it; by
+    event of the end of an arrow, the name of its start."""
+
+    end_args: dict[int, bytes]
+    names: dict[int, bytes]
+
+    def save(self, folder: Path) -> None:
+        """In a file of its own."""
+        (folder / _TEXTS).write_bytes(msgspec.msgpack.encode(self))
+
+    @classmethod
+    def load(cls, folder: Path) -> Texts:
+        """What `save` left there."""
+        return msgspec.msgpack.decode((folder / _TEXTS).read_bytes(), type=cls)
 
 
 def survey_trace(task: SurveyTask, advance: Callable[[int], None]) -> Survey:
@@ -194,13 +209,9 @@ class _Surveyed:
         lengthless = self._is_left & self._is_slice & ~columns.has_length
         if lengthless.any():
             self._mended["slice without a length, written with length 0"] = int(lengthless.sum())
-        for what, events in (
-            ("counter whose values are not all numbers, written with those that are", columns.odd_counters),
-            ("phase of several letters, written as the first", columns.odd_phases),
-        ):
-            mended = int(self._is_left[events].sum()) if events else 0
-            if mended:
-                self._mended[what] = mended
+        odd = int(self._is_left[columns.odd_phases].sum()) if columns.odd_phases else 0
+        if odd:
+            self._mended["phase of several letters, written as the first"] = odd
         self._match_begins()
 
     def _least_time(self) -> int:
@@ -274,9 +285,12 @@ class _Surveyed:
         flows = self._columns.flows
         in_use = self._is_left[flows.events]
         self._flow_events = events = flows.events[in_use]
-        times, kinds = self._starts[events], self._columns.kinds[events]
-        self._flows: Flows = number_flows(flows.keys[in_use], times, kinds)
-        self._flow_slices = np.full(len(events), -1, np.int64)
+        self._flow_kinds, names = flows.kinds[in_use], flows.names[in_use]
+        times = self._starts[events]
+        self._flows: Flows = number_flows(flows.keys[in_use], times, self._flow_kinds, names)
+        self._take_names(names)
+        binds_next, is_slice = flows.binds_next[in_use], flows.is_slice[in_use]
+        self._flow_slices = np.where(is_slice, events, -1)
         tracks = self._columns.tracks[events]
         order = np.argsort(tracks, kind="stable")
         sorted_tracks = tracks[order]
@@ -286,10 +300,25 @@ class _Surveyed:
             if not len(places):
                 continue
             found = find_innermost(laid, times[places])
-            bound = found >= 0
+            found = np.where(binds_next[places], find_next(laid, times[places]), found)
+            bound = (found >= 0) & ~is_slice[places]
             self._flow_slices[places[bound]] = laid.events[found[bound]]
             self._lanes[events[places[bound]]] = laid.lanes[found[bound]]
         del self._laid
+
+    def _take_names(self, names: Ints) -> None:
+        """Two ends that have an id to themselves are one arrow, which viewers know by one name."""
+        heads = np.flatnonzero((self._flow_kinds == FLOW_START) & (self._flows.partners >= 0))
+        tails = self._flows.partners[heads]
+        differ = names[heads] != names[tails]
+        self._flow_names = {
+            event: self._columns.flow_name(number)
+            for event, number in zip(
+                self._flow_events[tails[differ]].tolist(), names[heads[differ]].tolist(), strict=True
+            )
+        }
+        if self._flow_names:
+            self._mended["end of an arrow, named as its start"] = len(self._flow_names)
 
     def filter(self, marks: CategoryMarks | None) -> None:
         """Drop what was not asked for, and arrows with the slices they lie on."""
@@ -299,15 +328,19 @@ class _Surveyed:
         is_flow = (kinds >= FLOW_START) & (kinds <= FLOW_END)
         unwanted = np.zeros(self._columns.count, np.bool_)
         if marks is not None:
-            unwanted |= ~marks.all() & ~is_flow
+            lies_on_slice = np.zeros(self._columns.count, np.bool_)
+            lies_on_slice[self._flow_events[self._flow_slices >= 0]] = True
+            unwanted |= ~marks.all() & ~(is_flow & lies_on_slice)
         self._drop(NOT_OF_CATEGORY, unwanted)
         if self._task.min_duration_ns:
             short = self._is_slice & (self._ends - self._starts < self._task.min_duration_ns)
             self._drop(TOO_SHORT, short)
-        gone = drop_arrows(self._flow_slices, self._flows.partners, ~self._is_left)
+        gone = drop_arrows(
+            self._flow_events, self._flows.ids, self._flow_kinds, self._flow_slices, ~self._is_left
+        )
         arrows = np.zeros(self._columns.count, np.bool_)
         arrows[self._flow_events[gone]] = True
-        self._drop(WITHOUT_SLICE, arrows)
+        self._drop(WITHOUT_SLICE, arrows & is_flow)
 
     def finish(self, damage: list[Damage], names: TrackNames, sizes: EventSizes | None) -> Survey:
         """Save the columns; say what there is."""
@@ -318,12 +351,19 @@ class _Surveyed:
         rows, listed = self._number_rows(kept)
         is_async = left[columns.asyncs.events]
         asyncs = columns.asyncs.events[is_async]
+        is_old = (columns.kinds[kept] == OLD_ASYNC) | (columns.kinds[kept] == SHOWN_OLD_ASYNC)
+        if is_old.any():
+            self._mended["async event of the old form, written in the new one"] = int(is_old.sum())
+        kinds = columns.kinds.copy()
+        kinds[self._begins] = SLICE
         table = Table(
             rows=rows,
+            kinds=kinds,
             starts=self._starts,
             lengths=self._ends - self._starts,
             sizes_class=np.zeros(0, np.int8) if sizes is None else sizes.classes(self._is_slice),
             flow_events=self._flow_events,
+            flow_kinds=self._flow_kinds,
             flow_ids=self._flows.ids,
             flow_slices=self._flow_slices,
             flow_partners=self._flows.partners,
@@ -331,11 +371,11 @@ class _Surveyed:
             async_ids=columns.asyncs.keys[is_async] + 1,
             begins=self._begins,
             closers=self._closers,
-            odd_events=np.array(sorted({*columns.odd_counters, *columns.odd_phases}), dtype=np.int64),
+            odd_phases=np.array(columns.odd_phases, dtype=np.int64),
             keeps_lengths=np.array([self._keeps_lengths()]),
         )
         table.save(self._task.folder)
-        (self._task.folder / _END_ARGS).write_bytes(msgspec.msgpack.encode(self._end_args))
+        Texts(self._end_args, self._flow_names).save(self._task.folder)
         return Survey(
             ledger=self._ledger,
             damage=damage,
@@ -347,7 +387,6 @@ class _Surveyed:
             is_wall=self._is_wall,
             flows=self._flows.highest,
             asyncs=int(table.async_ids.max()) if len(asyncs) else 0,
-            counts=self._count(kept),
             mended=self._mended,
             sizes=None if sizes is None else sizes.by_duration(table, left),
         )
@@ -368,29 +407,6 @@ class _Surveyed:
         rows[kept] = numbers
         keys = self._columns.track_keys
         return rows, [(keys[row // lane_count], row % lane_count) for row in used.tolist()]
-
-    def _count(self, kept: Ints) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        kinds = self._columns.kinds[kept]
-        counts["slices"] = int(self._is_slice[kept].sum())
-        counts["values of counters"] = sum(
-            values for event, values in self._columns.counter_values.items() if self._is_left[event]
-        )
-        counts["instants"] = int((kinds == INSTANT).sum())
-        counts["asynchronous slices"] = int(self._is_left[self._columns.shown_asyncs].sum())
-        partners = self._flows.partners
-        kind = self._columns.kinds[self._flow_events]
-        left = self._is_left[self._flow_events]
-        heads = np.flatnonzero(left & (kind == FLOW_START) & (partners >= 0))
-        tails = partners[heads]
-        bound = (self._flow_slices[heads] >= 0) & (self._flow_slices[tails] >= 0)
-        times = self._starts[self._flow_events]
-        backwards = times[tails] < times[heads]
-        counts["arrows"] = int((bound & ~backwards).sum())
-        counts["arrows that end before they begin"] = int((bound & backwards).sum())
-        counts["arrows that lie on no slice at one end"] = int((~bound).sum())
-        counts["ends of arrows without the other end"] = int((left & (partners < 0)).sum())
-        return +counts
 
     def _drop(self, reason: str, which: Bools) -> None:
         dropped = self._is_left & which

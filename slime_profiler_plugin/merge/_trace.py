@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class TraceSource:
         #: What to add to its times: none, for a clock that is known.
         self.shift_ns = 0
         self.events = 0
+        self.counts: Counter[str] = Counter()
+        self.mended: Counter[str] = Counter()
         self._clock = clock
         self._stretches = stretches
         self._annotation = annotation
@@ -128,7 +130,8 @@ class TraceSource:
 
     def take_written(self, written: Rewritten) -> None:
         """What a worker wrote."""
-        self.events = written.events
+        self.events, self.counts = written.events, written.counts
+        self.mended = self.survey.mended + written.mended
         self.ledger.written -= written.dropped.total()
         self.ledger.dropped.update(written.dropped)
 

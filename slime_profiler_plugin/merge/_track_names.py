@@ -14,7 +14,8 @@ from slime_profiler_plugin.read import TraceEvent
 #: Process and thread as they stand in the file; ``"123"`` and 123 are one thread.
 TrackKey = tuple[Hashable, Hashable]
 
-_NUMBER: Final = re.compile(r"-?\d+")
+#: Of as many digits as any system gives.
+_NUMBER: Final = re.compile(r"-?[0-9]{1,30}")
 _GPU_LABEL: Final = re.compile(r"GPU (\d+)")
 _CPU_LABEL: Final = "CPU"
 #: Processes that torch.profiler invents, in order, below the real ones.
@@ -112,4 +113,8 @@ class TrackNames:
 
 
 def _decode(raw: Any) -> Any:
-    return None if raw is UNSET else msgspec.json.decode(raw)
+    """``None`` for what cannot be decoded: such a name is none."""
+    try:
+        return None if raw is UNSET else msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -121,20 +121,18 @@ class _Pool(Generic[Task, Result]):
     ) -> None:
         number = next(todo, None)
         if number is not None:
-            connection.send(number)
+            try:
+                connection.send(number)
+            except OSError:
+                raise _tell_end(process) from None
             busy[connection] = (process, number)
 
     @staticmethod
     def _receive(connection: Connection, process: Any) -> Any:
         try:
             answer = connection.recv()
-        except EOFError:
-            process.join()
-            code = process.exitcode
-            how = (
-                f"was killed by signal {-code} (out of memory?)" if code < 0 else f"ended with status {code}"
-            )
-            raise WorkerError(f"a worker process {how}") from None
+        except (EOFError, OSError):
+            raise _tell_end(process) from None
         if isinstance(answer, Failed):
             raise answer.error
         return answer
@@ -148,6 +146,14 @@ class _Pool(Generic[Task, Result]):
             process.terminate()
         for process, _connection in self._workers:
             process.join()
+
+
+def _tell_end(process: Any) -> WorkerError:
+    """What became of a worker that does not answer."""
+    process.join()
+    code = process.exitcode
+    how = f"was killed by signal {-code} (out of memory?)" if code < 0 else f"ended with status {code}"
+    return WorkerError(f"a worker process {how}")
 
 
 def _serve(

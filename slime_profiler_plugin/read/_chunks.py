@@ -25,6 +25,8 @@ _HEAD: Final = 1 << 16
 _LARGEST: Final = 64 << 20
 #: Text without a border of events is walked through when there is so much of it.
 _PATIENCE: Final = 4 << 20
+#: A border of two events may lie so far across the border of two blocks.
+_OVERLAP: Final = 1 << 12
 _BOM: Final = b"\xef\xbb\xbf"
 _BEGIN: Final = re.compile(rb"[ \t\r\n]*([\[{])")
 _PH: Final = re.compile(rb'"ph"[ \t\r\n]*:')
@@ -169,8 +171,11 @@ class TraceText:
             cut = self._layout.cut(fresh[-1])
             if cut:
                 return cut
+            # What was there before has no border: it would have been cut there.
+            since = max(0, len(self._pending) - _OVERLAP)
             self._pending = b"".join((self._pending, *fresh))
             fresh.clear()
+            return self._layout.cut(self._pending, since)
         return self._layout.cut(self._pending)
 
     def _decode(self, fresh: list[bytes], cut: int) -> list[TraceEvent] | None:

@@ -96,7 +96,7 @@ def _set_id(event: TraceEvent, key: str, raw: Raw) -> None:
     if value is None and key == "id":
         return
     is_plain = value is None or (isinstance(value, (int, str)) and not isinstance(value, bool))
-    setattr(event, key, value if is_plain else bytes(raw).decode("utf-8", "replace"))
+    setattr(event, key, value if is_plain else msgspec.json.encode(value).decode())
 
 
 def _decode_any(raw: Raw) -> Any:

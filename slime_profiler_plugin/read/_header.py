@@ -156,7 +156,7 @@ def _find_base(metadata: dict[str, Any]) -> int | None:
 
 
 def _as_base(value: object) -> int | None:
-    if isinstance(value, str) and value.isdecimal() and len(value) < len(str(_LATEST)):
+    if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_LATEST)):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -47,20 +47,23 @@ class Layout:
         self._mark = between.encode("latin-1")
         self._to_brace = between.index("}") + 1
 
-    def cut(self, block: bytes) -> int:
-        """The position behind the last whole event, as far as can be seen; 0 where none can."""
+    def cut(self, block: bytes, since: int = 0) -> int:
+        """The position behind the last whole event, as far as can be seen; 0 where none can.
+
+        `since`: nothing before can be it.
+        """
         if self._mark:
-            at = block.rfind(self._mark)
+            at = block.rfind(self._mark, since)
             if at >= 0:
                 return at + self._to_brace
         tail = _TAIL
         while True:
-            begin = max(0, len(block) - tail)
+            begin = max(since, len(block) - tail)
             last = None
             for match in _BETWEEN.finditer(block, begin):
                 last = match
             if last is not None:
                 return last.start() + 1
-            if not begin:
+            if begin == since:
                 return 0
             tail *= _GROWTH

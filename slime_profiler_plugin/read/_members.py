@@ -17,6 +17,7 @@ from ._scan import ScanError, skip_separators, skip_space, string_end, value_end
 EVENTS_KEY: Final = "traceEvents"
 #: Where reading goes on behind a value that cannot be read.
 _NEXT_KEY: Final = re.compile(r',[ \t\r\n]*("[^"\\\n]*")[ \t\r\n]*:')
+_REST_OF_KEY: Final = re.compile(r'[^"\\\n]+"[ \t\r\n]*:')
 _EVENTS: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 #: Faults kept for their reasons.
 _KEPT: Final = 20
@@ -105,6 +106,8 @@ class Members:
 
     def _find_next(self, text: str, at: int) -> int | None:
         """Where reading goes on behind a fault: at the next key, or at the events."""
+        if text[at - 1 : at] == '"' and _REST_OF_KEY.match(text, at):
+            return at - 1  # its quote was taken for the end of a string that has none
         key = _NEXT_KEY.search(text, at)
         if not self._in_tail and len(self.lost) < _KEPT:
             # With a bracket or a quote missing, the events may have been taken for a part of the value.

@@ -22,8 +22,8 @@ _RANK: Final = re.compile(r"(?<![A-Za-z])rank[-_]?(\d+)(?![0-9A-Za-z])", re.IGNO
 #: A rank within something smaller than the world is none.
 _INNER: Final = re.compile(r"(?:local|node|host|group|tp|dp|pp|cp|ep)[-_]?$", re.IGNORECASE)
 _WORKER: Final = re.compile(r"(?<![A-Za-z])worker[-_]?(\d+)(?![0-9A-Za-z])", re.IGNORECASE)
-#: torch names a file after host and process: a host called worker3 is no rank 3.
-_HOST_AND_PID: Final = re.compile(r"[^.]*_\d+\.\d{13,}")
+#: torch names a file after host and process: a host called worker3 is no rank 3. No host has an underscore.
+_HOST_AND_PID: Final = re.compile(r"[A-Za-z0-9.-]+_\d+\.\d{13,}")
 _PARALLEL: Final = re.compile(
     r"(?<![A-Za-z0-9])(tp|dp|pp|cp|ep)(?:[-_]?rank)?[-_]?(\d+)(?![0-9A-Za-z])", re.IGNORECASE
 )

@@ -24,6 +24,7 @@ _ESCAPE: Final = re.compile(
 _SCALAR: Final = re.compile(r"[-+.\w]+", re.ASCII)
 _STRICT: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _NO_NUMBER: Final = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[-+]?(?:NaN|Infinity)\b', re.DOTALL)
 _CLOSING: Final = {"{": "}", "[": "]"}
 
 
@@ -42,6 +43,27 @@ def repair(text: str, at: int) -> Repaired:
     b'{"path":"C:\\\\\\\\qemp","x":[1,null]}'
     """
     return _Repair(text).value(at)
+
+
+def repair_tokens(text: str) -> Repaired:
+    """As `repair`, of a whole value of which only strings and numbers may be wrong: ten times as fast.
+
+    Whether it is strict JSON then has to be seen.
+    """
+    guessed = False
+
+    def mend(match: re.Match[str]) -> str:
+        nonlocal guessed
+        token = match[0]
+        if token[0] != '"':
+            return "null"
+        if _UNCLEAN.search(token):
+            inner = _ESCAPE.sub(_mend_escape, token[1:-1])
+            guessed = guessed or any(found["bad"] for found in _ESCAPE.finditer(token, 1, len(token) - 1))
+            return f'"{inner}"'
+        return token
+
+    return Repaired(_TOKEN.sub(mend, text).encode("latin-1"), len(text), guessed)
 
 
 class _Repair:
@@ -121,17 +143,16 @@ class _Repair:
         end = string_end(self._text, at)
         inner = self._text[at + 1 : end - 1]
         if _UNCLEAN.search(inner):
-            inner = _ESCAPE.sub(self._escape, inner)
+            self._guessed = self._guessed or any(found["bad"] for found in _ESCAPE.finditer(inner))
+            inner = _ESCAPE.sub(_mend_escape, inner)
         self._out.append(f'"{inner}"')
         return end
 
-    def _escape(self, match: re.Match[str]) -> str:
-        kind = match.lastgroup
-        if kind == "control":
-            return f"\\u{ord(match[0]):04x}"
-        if kind == "half":
-            return "?"
-        if kind == "bad":
-            self._guessed = True
-            return "\\\\"
-        return match[0]
+
+def _mend_escape(match: re.Match[str]) -> str:
+    kind = match.lastgroup
+    if kind == "control":
+        return f"\\u{ord(match[0]):04x}"
+    if kind == "half":
+        return "?"
+    return "\\\\" if kind == "bad" else match[0]

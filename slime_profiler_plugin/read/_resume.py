@@ -18,8 +18,23 @@ from ._scan import ScanError, skip_separators, skip_space, value_end
 
 #: Where an event may begin, also in another trace's list.
 CANDIDATE: Final = re.compile(r'(?:[,}][ \t\r\n]*|"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{')
-LIST_END: Final = re.compile(r"\}[ \t\r\n]*(?:,[ \t\r\n]*)?\](?=[ \t\r\n]*(?:$|[,}]))")
+LIST_END: Final = re.compile(r'\][ \t\r\n]*(?=,[ \t\r\n]*"|\}[ \t\r\n]*$|$)')
 FOREIGN: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
+
+
+#: What of an event a parser that went astray may have taken for a part of something else.
+_BEGUN: Final = re.compile(r'[,}][ \t\r\n]*(?:\{[ \t\r\n]*"?)?[ \t\r\n]*$')
+_FARTHEST_BACK: Final = 256
+
+
+def step_back(text: str, at: int, least: int) -> int:
+    """Where to look for an event from, when a parser got to `at`: not before `least`.
+
+    >>> step_back('{"name": "no end, {"ph": "X"}', 20, 1)
+    16
+    """
+    match = _BEGUN.search(text, max(least, at - _FARTHEST_BACK), at)
+    return match.start() if match else at
 
 
 def is_event(text: str, at: int) -> bool:
@@ -30,6 +45,15 @@ def is_event(text: str, at: int) -> bool:
     try:
         return bool(decode_one(repair(content, 0).text).ph)
     except (msgspec.DecodeError, RecursionError, ScanError):
+        return False
+
+
+def begins_events(text: str, at: int) -> bool:
+    """Whether an event begins at `at`, behind a bracket that should not be there."""
+    at = skip_space(text, at)
+    try:
+        return text.startswith("{", at) and is_event(text, at)
+    except ScanError:
         return False
 
 
@@ -64,7 +88,7 @@ def may_be_list_end(text: str, at: int, *, last: bool) -> bool | None:
     if border == len(text):
         return True if last else None
     is_parted = "," in text[at:border]
-    return text[border] not in "{[" if not is_parted else text[border] in '"}'
+    return text[border] not in "{[]" if not is_parted else text[border] in '"}'
 
 
 def is_list_end(text: str, at: int, *, last: bool) -> bool | None:

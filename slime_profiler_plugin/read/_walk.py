@@ -11,16 +11,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ._events import TraceEvent, decode_one
-from ._repair import repair
+from ._lenient import decode_leniently
 from ._resume import (
     CANDIDATE,
     FOREIGN,
     LIST_END,
+    begins_events,
     ends_cleanly,
     is_clean,
     is_event,
     is_list_end,
     may_be_list_end,
+    step_back,
 )
 from ._scan import ScanError, skip_separators, skip_space, value_end
 from ._text import mend_utf8
@@ -29,6 +31,8 @@ from ._text import mend_utf8
 _KEPT: Final = 20
 #: Text kept back while an event is looked for, for what looks for it may lie across a block's end.
 _OVERLAP: Final = 1 << 16
+#: Brackets that are tried for the end of the list.
+_TRIES: Final = 64
 #: Guesses at where reading may go on, each of which costs a look at all the rest.
 _GUESSES: Final = 8
 
@@ -110,6 +114,10 @@ class Walk:
                 self.searching = True
                 at += 1
                 continue
+            if text[at] == "[" and begins_events(text, at + 1):
+                self._set_aside(at, "a bracket that begins no list", lost=0)
+                at += 1
+                continue
             try:
                 at = self._read_value(piece, text, at, events, last=last)
             except ScanError as error:
@@ -124,7 +132,7 @@ class Walk:
                         at, f"no event ends within {len(text)} bytes" if error.is_open else str(error)
                     )
                     self.searching = True
-                    at = error.position
+                    at = step_back(text, error.position, at + 1)
 
     def _read_value(self, piece: bytes, text: str, at: int, events: list[TraceEvent], *, last: bool) -> int:
         """Takes the value at `at`, and gives the position behind it. Raises `ScanError`."""
@@ -133,9 +141,7 @@ class Walk:
         except ScanError as error:
             if error.is_open and not last:
                 raise
-            event, end = self._repair(text, at)
-            self._give(event, events)
-            return end
+            return self._mend(text, at, None, events)
         if text[at] != "{":
             self._check_item(text, end, last=last)
             self._set_aside(at, "no JSON object", lost=max(1, text.count('"ph":', at, end)))
@@ -144,27 +150,22 @@ class Walk:
         self.replaced += replaced
         self.replaced_names += names
         try:
-            event = decode_one(content)
+            self._give(decode_one(content), events)
         except (msgspec.DecodeError, RecursionError):
             try:
-                event, _ = self._repair(text, at)
+                self._mend(text, at, end, events)
             except ScanError as error:
                 self._set_aside(at, str(error))
-                return end
-        self._give(event, events)
         return end
 
-    def _repair(self, text: str, at: int) -> tuple[TraceEvent, int]:
-        content, end, guessed = repair(text, at)
-        try:
-            event = decode_one(mend_utf8(content).text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ScanError(end, str(error)) from error
+    def _mend(self, text: str, at: int, end: int | None, events: list[TraceEvent]) -> int:
+        event, end, guessed = decode_leniently(text, at, end)
         if guessed:
             if not self.guessed:
                 self.first_guess = self.base + at
             self.guessed += 1
-        return event, end
+        self._give(event, events)
+        return end
 
     def _give(self, event: TraceEvent, events: list[TraceEvent]) -> None:
         # Those of another trace would get this one's rank and clock.
@@ -205,7 +206,7 @@ class Walk:
                 position = begin + 1
             except ScanError as error:
                 if not error.is_open:
-                    position = max(error.position, begin + 1)
+                    position = step_back(text, max(error.position, begin + 1), begin + 1)
                 elif not last and not full:
                     return match.start()
                 else:
@@ -215,11 +216,12 @@ class Walk:
                         return len(text)
         if not last:
             return max(at, len(text) - _OVERLAP)
-        for match in LIST_END.finditer(text, at):
-            if self._guesses > 0 and ends_cleanly(text, match.end()):
-                self._found(text, match.end() - 1)
-                return match.end() - 1
-            self._guesses -= 1
+        tries = _TRIES
+        for match in LIST_END.finditer(text, max(0, self._torn_at - self.base) + 1):
+            if tries > 0 and ends_cleanly(text, match.end()):
+                self._found(text, match.start())
+                return match.start()
+            tries -= 1
         return len(text)
 
     def _found(self, text: str, at: int) -> None:

@@ -96,16 +96,22 @@ def test_out_that_is_a_file_without_the_right_name(tmp_path):
 
 def test_what_cannot_be_mended_is_named(tmp_path):
     good = write(tmp_path / "a.json", CROSSING)
-    empty = write(tmp_path / "b.json", [named("process_name", "x")])
+    merged = write(tmp_path / "b.json", [slice_(pid=2, dur=-1)], slime_profiler_merge={"version": 1})
     other = tmp_path / "c.json"
     other.write_text('{"no": "trace"}')
-    result = run("check", good, empty, other, "--fix", "-o", tmp_path / "out")
+    result = run("check", good, merged, other, "--fix", "-o", tmp_path / "out")
     assert result.exit_code == 3
-    assert f"{empty}: not mended: no event to merge" in result.stdout
+    assert f"{merged}: not mended: nothing to merge; {merged}: refused: a merged timeline" in result.stdout
     assert f"{other}: SP401 error" in result.stdout
-    assert result.stdout.splitlines()[-1] == "not mended: SP111 (1), SP401 (1), SP404 (1), SP501 (2)"
-    assert run("check", empty, "--fix", "-o", tmp_path / "d.json").exit_code == 1
+    assert result.stdout.splitlines()[-1] == "not mended: SP204 (1), SP401 (1)"
+    assert run("check", merged, "--fix", "-o", tmp_path / "d.json").exit_code == 1
     assert not (tmp_path / "d.json").exists()
+
+
+def test_empty_trace_stays_empty(tmp_path):
+    path = write(tmp_path / "a.json", [named("process_name", "x")])
+    assert run("check", path, "--fix", "-o", tmp_path / "b.json").exit_code == 0
+    assert [finding.code for finding in check_paths([tmp_path / "b.json"]).findings] == ["SP404"]
 
 
 def test_errors_that_nothing_mends_are_left(tmp_path):
@@ -136,6 +142,16 @@ def test_a_mended_file_is_a_trace_of_the_same_rank(tmp_path):
     assert run("merge", out, "-o", tmp_path / "merged.json").exit_code == 0
     assert run("check", out, "--fix", "-o", tmp_path / "again.json").exit_code == 0
     assert len(events_of(tmp_path / "again.json")) == 2
+
+
+def test_a_mended_window_of_ours_stays_one(tmp_path):
+    told = {"run_id": "r", "role": "actor", "rank": 1, "clock_pairs": [[5, BASE_NS, 10]]}
+    path = write(tmp_path / "a.json", CROSSING, slime_profiler=told, slime_profiler_rollouts=[3])
+    assert run("check", path, "--fix", "-o", tmp_path / "b.json").exit_code == 0
+    (before,), (after,) = discover([path]).traces, discover([tmp_path / "b.json"]).traces
+    assert after.format == before.format == "ours"
+    assert after.header[:2] == before.header[:2] == ({"run_id": "r", "role": "actor", "rank": 1}, [3])
+    assert after.header.clock_pairs == before.header.clock_pairs != []
 
 
 def test_times_stay_to_the_nanosecond(tmp_path):
@@ -184,7 +200,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(EVENTS, max_size=25),
     st.sampled_from([BASE_NS, None]),

@@ -72,3 +72,16 @@ def test_a_mended_file_may_begin_at_0_and_go_on_hours_later(tmp_path):
     assert check_paths([path]).findings == []
     path = write(tmp_path / "merged.json", events, slime_profiler_merge={"version": 1})
     assert check_paths([path]).findings == []
+
+
+def test_times_that_lie_weeks_apart(tmp_path):
+    week = 7 * 24 * HOUR_US
+    assert findings(tmp_path, slice_(ts=5), slice_(ts=4 + week)) == {}
+    found = findings(tmp_path, slice_(ts=5), slice_(ts=5 + week))["SP209"]
+    assert found.message == "its events lie up to 7 days apart"
+    assert "SP209" not in findings(tmp_path, slice_(ts=0), slice_(ts=5 + week))  # a record that failed
+
+
+def test_unix_times_beside_others_are_not_mended_by_another_base(tmp_path):
+    events = slice_(ts=5), slice_(ts=1_795_966_682_358_478.8)
+    assert findings(tmp_path, *events, baseTimeNanoseconds=None).keys() == {"SP207", "SP209"}
