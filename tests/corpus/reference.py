@@ -21,7 +21,9 @@ class Reference(NamedTuple):
 
     @property
     def base_ns(self) -> int:
-        return int(self.about.get("baseTimeNanoseconds", 0))
+        """Where VizTracer wrote it, its own metadata have it."""
+        about = {**self.about.get("viztracer_metadata", {}), **self.about}
+        return int(about.get("baseTimeNanoseconds", 0))
 
     def timed(self, phases: str) -> list[dict[str, Any]]:
         return [

@@ -23,8 +23,6 @@ SETS = (
     "own_gen/torch231_gloo4_samepid",
     "sglang/tp2",
 )
-#: They describe processes and hold no event, so there is nothing to write.
-WITHOUT_EVENTS = "perfetto_cases/test_json_metadata_missing_or_invalid_ts.json"
 COUNTS = """
 select (select count(*) from slice) as slices, (select count(*) from flow) as arrows,
   (select count(*) from counter) as counts
@@ -39,7 +37,7 @@ def sources() -> list[Path]:
         for path in sorted(TRACES.rglob("*"))
         if path.suffix in {".json", ".gz", ".sqlite"} and not path.name.startswith("merged-")
     ]
-    return [path for path in files if label(path) != WITHOUT_EVENTS] + [TRACES / name for name in SETS]
+    return files + [TRACES / name for name in SETS]
 
 
 def label(path: Path) -> str:
@@ -107,11 +105,6 @@ def test_everything_is_read_and_times_are_exact(name, merged_of):
         len(reference.timed("B")) + Counter(output["mended"])["slice without a length, written with length 0"]
     )
     assert sum((found - wanted).values()) <= more
-
-
-def test_what_only_describes_is_refused_by_name(tmp_path):
-    with pytest.raises(AssertionError, match="no event"):
-        merge(TRACES / WITHOUT_EVENTS, tmp_path)
 
 
 #: Perfetto's own cases where this package reads otherwise, and why.
