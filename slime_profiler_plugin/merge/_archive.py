@@ -10,10 +10,14 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from slime_profiler_plugin.read import TraceFile
+
+from ._options import MergeOptions
+from ._rollouts import MergeUsageError
 from ._trace import TraceSource
 
 MANIFEST: Final = "perfetto_manifest.json"
@@ -47,6 +51,17 @@ def archive_path(path: Path) -> Path:
     'rollout_000003.trace.zip'
     """
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".json") + ".zip")
+
+
+def refuse_inputs(path: Path, traces: Iterable[TraceFile], options: MergeOptions) -> None:
+    """Raises `MergeUsageError` where the output at `path`, or its archive, would replace one of `traces`."""
+    written = {path.resolve(): path}
+    if options.archive:
+        written[archive_path(path).resolve()] = archive_path(path)
+    for trace in traces:
+        taken = written.get(trace.path.resolve())
+        if taken is not None:
+            raise MergeUsageError(f"-o: {taken} is one of the files to merge")
 
 
 def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str, str | int]) -> None:
