@@ -83,24 +83,26 @@ def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str
 
 def archive_sources(
     path: Path, first: Sequence[Member], sources: Sequence[TraceSource], attributes: Mapping[str, str | int]
-) -> str | None:
-    """Write the archive of the output at `path`: `first`, then every source that can be in one; its path.
+) -> tuple[str | None, list[str]]:
+    """Write the archive of the output at `path`: `first`, then every source that can be in one.
 
-    ``None`` where nothing can be.
+    Gives its path, ``None`` where nothing can be in it, and the files that cannot.
     """
+    placed = [source for source in sources if source.first_ns is not None]
+    without = [source.trace.path.name for source in placed if not can_be_member(source.trace.path)]
     members = [
         *first,
         *(
             Member(source.trace.path, source.name, source.offset_ns)
-            for source in sources
-            if can_be_member(source.trace.path) and source.first_ns is not None
+            for source in placed
+            if can_be_member(source.trace.path)
         ),
     ]
     if not members:
-        return None
+        return None, without
     target = archive_path(path)
     write_archive(target, members, attributes)
-    return str(target)
+    return str(target), without
 
 
 def describe_members(

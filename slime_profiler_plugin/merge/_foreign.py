@@ -255,7 +255,7 @@ def _assemble(
         sources=[source.ledger for source in sources],
     )
     if options.archive:
-        report.archive = archive_sources(path, [], sources, {})
+        report.archive, report.not_archived = archive_sources(path, [], sources, {})
     return report
 
 

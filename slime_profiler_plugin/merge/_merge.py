@@ -320,7 +320,9 @@ class _RunOutput:
             sources=ledgers,
         )
         if self._options.archive:
-            report.archive = self._archive(wanted, folder, sources, notes, tracks, origin)
+            report.archive, report.not_archived = self._archive(
+                wanted, folder, sources, notes, tracks, origin
+            )
         return report
 
     def _archive(
@@ -331,7 +333,7 @@ class _RunOutput:
         notes: list[Note],
         tracks: Tracks,
         origin: int,
-    ) -> str | None:
+    ) -> tuple[str | None, list[str]]:
         """The records as a trace of their own, and beside it the windows and other traces as they are."""
         records = [source for source in sources if isinstance(source, RecordSource)]
         phases = folder / "phases.trace.json.gz"

@@ -88,3 +88,11 @@ def test_file_made_of_own_text_and_of_parts(tmp_path, name, counts):
         events.append({"between": number})
     assert json.loads(text) == {"head": 1, "traceEvents": events, "tail": 2}
     assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("head", [{}, {"a": 1}])
+@pytest.mark.parametrize("tail", [{}, {"z": 1}])
+def test_a_file_without_other_keys_is_strict_json_too(tmp_path, head, tail):
+    with TraceWriter(tmp_path / "a.json", head) as writer:
+        writer.finish(tail)
+    assert json.loads((tmp_path / "a.json").read_text()) == {**head, "traceEvents": [], **tail}
