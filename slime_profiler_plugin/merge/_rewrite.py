@@ -28,6 +28,8 @@ _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'}
 #: Key of an event under which its args stand as they were, where others are written.
 _AS_READ: Final = "args_as_read"
 _SLICES: Final = frozenset({"X", "B"})
+#: Perfetto numbers the arrows of flow events from 1 on, and takes a ``bind_id`` as it stands.
+_FIRST_BIND_ID: Final = 2**40
 #: Async events of the old form are drawn by no viewer that knows the new one.
 _NEW_LETTERS: Final = {"S": "b", "T": "n", "p": "n", "F": "e"}
 #: The shortest decimal text of a double is that of a whole number of ns up to here, in us.
@@ -205,7 +207,7 @@ class _Rewriter:
         for index, number in zip(events, numbers, strict=True):
             event = piece[index]
             if event.ph in _SLICES:  # which is the end of an arrow itself
-                event.more["bind_id"] = number
+                event.more["bind_id"] = number + _FIRST_BIND_ID
                 continue
             event.id = number
             event.ph = _NEW_LETTERS.get(event.ph, event.ph)
