@@ -10,10 +10,14 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from slime_profiler_plugin.read import TraceFile
+
+from ._options import MergeOptions
+from ._rollouts import MergeUsageError
 from ._trace import TraceSource
 
 MANIFEST: Final = "perfetto_manifest.json"
@@ -49,6 +53,17 @@ def archive_path(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".json") + ".zip")
 
 
+def refuse_inputs(path: Path, traces: Iterable[TraceFile], options: MergeOptions) -> None:
+    """Raises `MergeUsageError` where the output at `path`, or its archive, would replace one of `traces`."""
+    written = {path.resolve(): path}
+    if options.archive:
+        written[archive_path(path).resolve()] = archive_path(path)
+    for trace in traces:
+        taken = written.get(trace.path.resolve())
+        if taken is not None:
+            raise MergeUsageError(f"-o: {taken} is one of the files to merge")
+
+
 def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str, str | int]) -> None:
     """Write the archive, whole or not at all."""
     names = _names(members)
@@ -68,24 +83,26 @@ def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str
 
 def archive_sources(
     path: Path, first: Sequence[Member], sources: Sequence[TraceSource], attributes: Mapping[str, str | int]
-) -> str | None:
-    """Write the archive of the output at `path`: `first`, then every source that can be in one; its path.
+) -> tuple[str | None, list[str]]:
+    """Write the archive of the output at `path`: `first`, then every source that can be in one.
 
-    ``None`` where nothing can be.
+    Gives its path, ``None`` where nothing can be in it, and the files that cannot.
     """
+    placed = [source for source in sources if source.first_ns is not None]
+    without = [source.trace.path.name for source in placed if not can_be_member(source.trace.path)]
     members = [
         *first,
         *(
             Member(source.trace.path, source.name, source.offset_ns)
-            for source in sources
-            if can_be_member(source.trace.path) and source.first_ns is not None
+            for source in placed
+            if can_be_member(source.trace.path)
         ),
     ]
     if not members:
-        return None
+        return None, without
     target = archive_path(path)
     write_archive(target, members, attributes)
-    return str(target)
+    return str(target), without
 
 
 def describe_members(

@@ -58,6 +58,7 @@ _KIND_OF: Final = _KindOf(
 #: Flow ids below this and fewer categories than that make one number.
 _SMALL_ID: Final = 2**44
 _FEW_CATEGORIES: Final = 2**16
+_ENCLOSING: Final = b'"e"'
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
 _MOST_CHARACTERS: Final = 17
@@ -119,7 +120,9 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     if len(minuses) and not np.isin(minuses, starts).all():
         return None
     decimals = np.zeros(count, np.int64)
-    if len(dots):
+    if len(dots) == count and bool((ends - dots == 4).all()):  # as torch.profiler writes them
+        decimals[:] = 3
+    elif len(dots):
         owners = np.searchsorted(ends, dots)
         decimals[owners] = ends[owners] - dots - 1
         if int(decimals[owners].min()) < 1 or int(decimals.max()) > 3:
@@ -196,9 +199,9 @@ class Columns:
     def __init__(self, track_key: Callable[[tuple[Any, Any]], Hashable]) -> None:
         self.count = 0
         self._tracks = _Numbers(track_key)
-        self._flow_categories = _Numbers(lambda key: key)
+        #: Category and name of flow events.
+        self._flow_words = _Numbers(lambda key: key)
         self._flow_ids = _Numbers(lambda key: key)
-        self._flow_names = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
         self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
         self._flows: list[FlowColumns] = []
@@ -217,8 +220,7 @@ class Columns:
             _KIND_OF.met_several = False
             self.odd_phases += [self.count + i for i, event in enumerate(piece) if len(event.ph) > 1]
         starts, is_timed, _ = parse_times([event.ts for event in piece])
-        lengths, has_length, are_plain = parse_times([event.dur for event in piece])
-        self.has_plain_lengths &= are_plain
+        lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
         tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=np.int64)
         self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
@@ -230,16 +232,29 @@ class Columns:
         self.count += len(piece)
         return kinds
 
+    def _slice_lengths(self, piece: list[TraceEvent], kinds: Kinds) -> tuple[Ints, Bools]:
+        """Of slices; of all others the lengths mean nothing."""
+        slices = np.flatnonzero(kinds == SLICE)
+        own, are_known, are_plain = parse_times([piece[index].dur for index in slices.tolist()])
+        self.has_plain_lengths &= are_plain
+        lengths, has_length = np.zeros(len(piece), np.int64), np.zeros(len(piece), np.bool_)
+        lengths[slices], has_length[slices] = own, are_known
+        return lengths, has_length
+
     def _note_ids(self, piece: list[TraceEvent], kinds: Kinds) -> None:
         flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
         if len(flows):
             chosen = [piece[index] for index in flows.tolist()]
-            categories = list(map(self._flow_categories.__getitem__, [_category(event) for event in chosen]))
-            ids = list(map(self._plain_id, chosen))
-            names = list(map(self._flow_names.__getitem__, [_name(event) for event in chosen]))
-            binds_next = [event.ph == "f" and bytes(event.bp or b"") != b'"e"' for event in chosen]
+            named = [
+                (
+                    b"" if event.cat is UNSET else bytes(event.cat),
+                    b"" if event.name is UNSET else bytes(event.name),
+                )
+                for event in chosen
+            ]
+            pairs = np.array(list(map(self._flow_words.__getitem__, named)), np.int64)
             self._add_flows(
-                (flows + self.count).tolist(), categories, ids, kinds[flows].tolist(), names, binds_next
+                flows + self.count, pairs, self._plain_ids(chosen), kinds[flows], _bind_next(chosen)
             )
         self._note_binds(piece)
         asyncs = np.flatnonzero((kinds >= ASYNC) & (kinds <= SHOWN_OLD_ASYNC))
@@ -250,47 +265,54 @@ class Columns:
 
     def _note_binds(self, piece: list[TraceEvent]) -> None:
         """Slices that are ends of arrows without flow events."""
+        beside = [event.more for event in piece]
+        if beside.count(UNSET) == len(beside):
+            return
         marked = [
-            (index, event.more)
-            for index, event in enumerate(piece)
-            if event.more is not UNSET and event.ph in ("X", "B") and flow_kind(event.more) is not None
+            (index, more)
+            for index, more in enumerate(beside)
+            if more is not UNSET and piece[index].ph in ("X", "B") and flow_kind(more) is not None
         ]
         if marked:
             self._add_flows(
-                [self.count + index for index, _ in marked],
-                [self._flow_categories[None]] * len(marked),
-                [-1 - self._flow_ids[str(more["bind_id"])] for _, more in marked],
-                [flow_kind(more) or FLOW_START for _, more in marked],
-                [self._flow_names[b""]] * len(marked),
-                [False] * len(marked),
+                np.array([self.count + index for index, _ in marked]),
+                np.full(len(marked), self._flow_words[None, b""]),
+                np.array([-1 - self._flow_ids[str(more["bind_id"])] for _, more in marked]),
+                np.array([flow_kind(more) for _, more in marked], np.uint8),
+                np.zeros(len(marked), np.bool_),
                 are_slices=True,
             )
 
     def _add_flows(
         self,
-        events: list[int],
-        categories: list[int],
-        ids: list[int],
-        kinds: list[int],
-        names: list[int],
-        binds_next: list[bool],
+        events: Ints,
+        words: Ints,
+        ids: Ints,
+        kinds: Kinds,
+        binds_next: Bools,
         *,
         are_slices: bool = False,
     ) -> None:
-        self._flow_keys.append((np.array(categories, np.int64), np.array(ids, np.int64)))
+        self._flow_keys.append((words, ids))
+        none = np.zeros(0, np.int64)
         self._flows.append(
-            FlowColumns(
-                np.array(events, np.int64),
-                np.zeros(0, np.int64),
-                np.array(kinds, np.uint8),
-                np.array(names, np.int32),
-                np.array(binds_next, np.bool_),
-                np.full(len(events), are_slices),
-            )
+            FlowColumns(events, none, kinds, none, binds_next, np.full(len(events), are_slices))
         )
 
+    def _plain_ids(self, events: list[TraceEvent]) -> Ints:
+        """The ids of flow events; one that is no number of an ordinary size gets a negative one."""
+        ids = [event.id for event in events]
+        if set(map(type, ids)) == {int}:
+            try:
+                plain = np.array(ids, dtype=np.int64)
+            except OverflowError:
+                pass
+            else:
+                if int(plain.min()) >= 0:
+                    return plain
+        return np.array([self._plain_id(event) for event in events], dtype=np.int64)
+
     def _plain_id(self, event: TraceEvent) -> int:
-        """The id of a flow event; one that is no number of an ordinary size gets a negative one."""
         found = event.id
         if type(found) is int and 0 <= found < 2**63:
             return found
@@ -321,13 +343,15 @@ class Columns:
             none = np.zeros(0, np.int64)
             return FlowColumns(none, none, *(none.astype(kind) for kind in (np.uint8, np.int32, bool, bool)))
         joined = FlowColumns(*(np.concatenate(column) for column in zip(*self._flows, strict=True)))
-        categories, ids = (np.concatenate(column) for column in zip(*self._flow_keys, strict=True))
-        return joined._replace(keys=_join_keys(categories, ids))
+        words, ids = (np.concatenate(column) for column in zip(*self._flow_keys, strict=True))
+        categories, names = _Numbers(lambda key: key), _Numbers(lambda key: key)
+        numbers = np.array([(categories[c], names[n]) for c, n in self._flow_words.keys_in_order])[words]
+        self._flow_names: list[bytes] = names.keys_in_order
+        return joined._replace(keys=_join_keys(numbers[:, 0], ids), names=numbers[:, 1])
 
     def flow_name(self, number: int) -> bytes:
         """The name, as it stands in the file, that `flows.names` gives the number of."""
-        name: bytes = self._flow_names.keys_in_order[number]
-        return name
+        return self._flow_names[number]
 
     @property
     def track_keys(self) -> list[Any]:
@@ -362,8 +386,12 @@ def _category(event: TraceEvent) -> bytes:
     return b"" if event.cat is UNSET else bytes(event.cat)
 
 
-def _name(event: TraceEvent) -> bytes:
-    return b"" if event.name is UNSET else bytes(event.name)
+def _bind_next(flows: list[TraceEvent]) -> Bools:
+    """Which are ends that belong to the next slice that begins: those that do not say ``"bp": "e"``."""
+    points = [event.bp for event in flows if event.ph[0] == "f"]
+    if points.count(UNSET) == 0 and b"".join(points) == _ENCLOSING * len(points):  # type: ignore[arg-type]
+        return np.zeros(len(flows), np.bool_)
+    return np.array([event.ph[0] == "f" and bytes(event.bp or b"") != _ENCLOSING for event in flows])
 
 
 def async_key(event: TraceEvent) -> Hashable:

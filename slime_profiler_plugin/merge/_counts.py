@@ -21,50 +21,39 @@ def count_events(table: Table, is_left: Bools) -> Counter[str]:
     counts["instants"] = int((kinds == INSTANT).sum())
     counts["asynchronous slices"] = int(((kinds == SHOWN_ASYNC) | (kinds == SHOWN_OLD_ASYNC)).sum())
     left = is_left[table.flow_events]
-    events = table.flow_events[left]
-    counts.update(
-        count_arrows(
-            table.flow_ids[left],
-            table.flow_kinds[left],
-            table.starts[events],
-            events,
-            table.flow_slices[left] >= 0,
-        )
-    )
+    events, slices = table.flow_events[left], table.flow_slices[left]
+    starts = table.starts[slices]
+    times = np.maximum(table.starts[events], starts)
+    # What a slice says of itself, and what waits for it, comes before what else happens at its start.
+    waits = (slices == events) | (starts > table.starts[events])
+    places = events + np.where(waits, 0, len(is_left))
+    counts.update(count_arrows(table.flow_ids[left], table.flow_kinds[left], times, places))
     return +counts
 
 
-def count_arrows(ids: Ints, kinds: Kinds, times: Ints, events: Ints, has_slice: Bools) -> Counter[str]:
+def count_arrows(ids: Ints, kinds: Kinds, times: Ints, places: Ints) -> Counter[str]:
     """What becomes of the arrows whose ends these are, as Perfetto draws them.
 
-    An arrow leads from a start, or a step after it, to every step or end that follows it in time, in the
-    file where times are equal; both must lie on slices. `events` are their places in the file.
+    An arrow leads from a start, or a step after it, to every step or end that follows it in time, by `places`
+    where times are equal. All lie on slices.
 
     >>> kinds, times = np.array([4, 5, 6, 6]), np.array([10, 20, 30, 5])
-    >>> count_arrows(np.ones(4, int), kinds, times, np.arange(4), np.ones(4, bool))
+    >>> count_arrows(np.ones(4, int), kinds, times, np.arange(4))
     Counter({'arrows': 2, 'arrows that end before they begin': 1})
     """
     if not len(ids):
         return Counter()
-    order = np.lexsort((events, times, ids))
-    grouped, bound, is_start = ids[order], has_slice[order], kinds[order] == FLOW_START
-    firsts = np.flatnonzero(np.concatenate(([True], grouped[1:] != grouped[:-1])))
-    group = np.cumsum(np.concatenate(([0], grouped[1:] != grouped[:-1])))
-    places = np.arange(len(order))
-
-    def first_of(which: Bools) -> Ints:
-        found: Ints = np.minimum.reduceat(np.where(which, places, len(order)), firsts)[group]
-        return found
-
-    start, drawn_from = first_of(is_start), first_of(is_start & bound)
+    order = np.lexsort((places, times, ids))
+    grouped, is_start = ids[order], kinds[order] == FLOW_START
+    is_first = np.concatenate(([True], grouped[1:] != grouped[:-1]))
+    firsts, group = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    at = np.arange(len(order))
+    start = np.minimum.reduceat(np.where(is_start, at, len(order)), firsts)[group]
     has_tail = np.bincount(group[~is_start], minlength=len(firsts))[group] > 0
-    drawn = ~is_start & bound & (places > drawn_from)
-    early = ~is_start & (places < start) & (start < len(order))
-    alone = np.where(is_start, ~has_tail, start == len(order))
+    has_start = start < len(order)
     found = {
-        "arrows": drawn,
-        "arrows that end before they begin": early,
-        "arrows that lie on no slice at one end": ~is_start & ~drawn & ~early & ~alone,
-        "ends of arrows without the other end": alone,
+        "arrows": ~is_start & (at > start),
+        "arrows that end before they begin": ~is_start & has_start & (at < start),
+        "ends of arrows without the other end": np.where(is_start, ~has_tail, ~has_start),
     }
     return +Counter({what: int(which.sum()) for what, which in found.items()})

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ._columns import FLOW_END, FLOW_START, Ints, Kinds
+from ._columns import FLOW_END, FLOW_START, Bools, Ints, Kinds
 
 #: Perfetto reads ids as signed 64-bit integers.
 LARGEST_ID: Final = 2**63 - 1
@@ -82,6 +82,20 @@ def number_flows(keys: Ints, times: Ints, kinds: Kinds, names: Ints) -> Flows:
     ids[others] = pair_flows(listed, source)
     _join_partners(others, ids, kinds, partners)
     return Flows(ids, int(ids.max()), partners)
+
+
+def follow_start(ids: Ints, kinds: Kinds, times: Ints) -> Bools:
+    """Which flow events come after the start of their flow.
+
+    >>> kinds = np.array([FLOW_START, FLOW_END, FLOW_END])
+    >>> follow_start(np.array([1, 1, 2]), kinds, np.array([3, 4, 5])).tolist()
+    [False, True, False]
+    """
+    begins = np.full(int(ids.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    is_start = kinds == FLOW_START
+    begins[ids[is_start]] = times[is_start]
+    follow: Bools = times > begins[ids]
+    return follow
 
 
 def _join_partners(places: Ints, ids: Ints, kinds: Kinds, partners: Ints) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from slime_profiler_plugin.read import Damage, Discovery, TraceFile, TraceHeader, discover
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
-from ._archive import archive_sources
+from ._archive import archive_sources, refuse_inputs
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
 from ._naming import name_traces, trace_order
@@ -57,7 +57,8 @@ def merge_traces(
 
 def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) -> MergeReport:
     """As `merge_traces`, for what was found already."""
-    path = _output_path(out, found.traces)
+    path = _output_path(out)
+    refuse_inputs(path, found.traces, options)
     traces = sorted((t for t in found.traces if options.takes(t.owner.role, t.owner.rank)), key=trace_order)
     left_out = [str(t.path) for t in found.traces if t not in traces]
     damage = {str(d): d for d in found.damage}
@@ -104,16 +105,12 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
 _ALWAYS: Final = (float("-inf"), float("inf"))
 
 
-def _output_path(out: Path | None, traces: Sequence[TraceFile]) -> Path:
+def _output_path(out: Path | None) -> Path:
     path = Path(DEFAULT_NAME) if out is None else out
     if not path.name.endswith(_SUFFIXES):
         if path.exists() and not path.is_dir():
             raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         path = path / DEFAULT_NAME
-    target = path.resolve()
-    for trace in traces:
-        if trace.path.resolve() == target:
-            raise MergeUsageError(f"-o: {path} is one of the files to merge")
     return path
 
 
@@ -258,7 +255,7 @@ def _assemble(
         sources=[source.ledger for source in sources],
     )
     if options.archive:
-        report.archive = archive_sources(path, [], sources, {})
+        report.archive, report.not_archived = archive_sources(path, [], sources, {})
     return report
 
 

@@ -23,7 +23,6 @@ _LARGE: Final = 400_000_000
 _UNSEEN: Final = frozenset(
     {
         "arrows that end before they begin",
-        "arrows that lie on no slice at one end",
         "ends of arrows without the other end",
     }
 )
@@ -128,6 +127,8 @@ def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str
     yield from _format_budget(output)
     if output.archive is not None:
         yield f"    {Path(output.archive).name}: the sources as they are, for Perfetto 58.2 or newer"
+    if output.not_archived:
+        yield f"    not in the archive: {', '.join(bound_items(output.not_archived, _IGNORED_LISTED))}"
     for what, count in output.mended.items():
         yield f"    {count} mended: {what}"
     for what, count in output.counts.items():

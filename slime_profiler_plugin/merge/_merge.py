@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from slime_profiler_plugin.read import Damage, ProcessRecords, TraceFile, TraceWindow, VanishedError, read_run
 
-from ._archive import Member, archive_sources
+from ._archive import Member, archive_sources, refuse_inputs
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._clock_check import check_report
 from ._flows import IdSource
@@ -78,6 +78,8 @@ def _merge_once(
         run.keep_attempt(attempt)
     shared = Shared(run, options)
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
+    for each in wanted:
+        refuse_inputs(each.path, extras, options)
     warnings.extend(shared.clock_warnings())
     damage = {str(d): d for d in run.damage}
     output = _RunOutput(shared, options, extras, damage, warnings)
@@ -151,7 +153,8 @@ class _RunOutput:
             others = self._count_others(selection)
             if not starts:
                 raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
-            return self._assemble(wanted, folder, sources, others, notes, tracks, ids, min(starts), selection)
+            origin = min(*starts, *(note.start_ns for note in notes))  # of the whole, whatever is left of it
+            return self._assemble(wanted, folder, sources, others, notes, tracks, ids, origin, selection)
 
     def _traces(
         self, selection: Selection, wanted: Wanted
@@ -317,7 +320,9 @@ class _RunOutput:
             sources=ledgers,
         )
         if self._options.archive:
-            report.archive = self._archive(wanted, folder, sources, notes, tracks, origin)
+            report.archive, report.not_archived = self._archive(
+                wanted, folder, sources, notes, tracks, origin
+            )
         return report
 
     def _archive(
@@ -328,7 +333,7 @@ class _RunOutput:
         notes: list[Note],
         tracks: Tracks,
         origin: int,
-    ) -> str | None:
+    ) -> tuple[str | None, list[str]]:
         """The records as a trace of their own, and beside it the windows and other traces as they are."""
         records = [source for source in sources if isinstance(source, RecordSource)]
         phases = folder / "phases.trace.json.gz"

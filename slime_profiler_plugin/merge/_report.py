@@ -27,7 +27,8 @@ class OutputReport(msgspec.Struct, kw_only=True):
     records that name one of them. It is empty where only windows do. `size` is bytes of text, before it is
     compressed. `counts` say what the events of traces are and what becomes of their arrows, `mended` which of
     them are written other than they were read. Slices shorter than `kernel_threshold_ns`, if kernels, or
-    `slice_threshold_ns` were dropped for the budget; 0: none. `archive`: the ZIP that was asked for.
+    `slice_threshold_ns` were dropped for the budget; 0: none. `archive`: the ZIP that was asked for,
+    `not_archived`: files of kinds that it cannot hold.
     """
 
     path: str
@@ -48,6 +49,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     total: Ledger
     sources: list[Ledger]
     archive: str | None = None
+    not_archived: list[str] = []
 
     @classmethod
     def of(

@@ -28,6 +28,8 @@ _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'}
 #: Key of an event under which its args stand as they were, where others are written.
 _AS_READ: Final = "args_as_read"
 _SLICES: Final = frozenset({"X", "B"})
+#: Perfetto numbers the arrows of flow events from 1 on, and takes a ``bind_id`` as it stands.
+_FIRST_BIND_ID: Final = 2**40
 #: Async events of the old form are drawn by no viewer that knows the new one.
 _NEW_LETTERS: Final = {"S": "b", "T": "n", "p": "n", "F": "e"}
 #: The shortest decimal text of a double is that of a whole number of ns up to here, in us.
@@ -180,28 +182,32 @@ class _Rewriter:
         chosen = piece if len(kept) == len(piece) else [piece[index] for index in kept.tolist()]
         starts: list[Any] = (times / 1000).tolist() if self._are_exact else list(map(raw_us, times.tolist()))
         pids, tids = self._pids[numbers].tolist(), self._tids[numbers].tolist()
-        odd: list[int] = []
-        for place, (event, pid, tid, start) in enumerate(zip(chosen, pids, tids, starts, strict=True)):
+        for event, pid, tid, start in zip(chosen, pids, tids, starts, strict=True):
             event.pid = pid
             event.tid = tid
             event.ts = start
-            if event.more is not UNSET:
-                odd.append(place)
         if not self._keeps_lengths:
             self._set_lengths(chosen, self._lengths[first:last][kept])
         if self._annotation:
             self._annotate(chosen)
-        if odd:
+        if [event.more for event in chosen].count(UNSET) < len(chosen):
             return len(chosen), b",\n".join(_encode_whole(event) for event in chosen)
         return len(chosen), _ENCODER.encode(chosen)[1:-1]
 
     def _set_ids(self, piece: list[TraceEvent], first: int, last: int) -> None:
         begin, end = np.searchsorted(self._id_events, [first, last])
         events = (self._id_events[begin:end] - first).tolist()
-        for index, number in zip(events, self._ids[begin:end].tolist(), strict=True):
+        numbers = self._ids[begin:end].tolist()
+        if not self._names and [piece[index].more for index in events].count(UNSET) == len(events):
+            for index, number in zip(events, numbers, strict=True):
+                event = piece[index]
+                event.id = number
+                event.ph = _NEW_LETTERS.get(event.ph, event.ph)
+            return
+        for index, number in zip(events, numbers, strict=True):
             event = piece[index]
             if event.ph in _SLICES:  # which is the end of an arrow itself
-                event.more["bind_id"] = number
+                event.more["bind_id"] = number + _FIRST_BIND_ID
                 continue
             event.id = number
             event.ph = _NEW_LETTERS.get(event.ph, event.ph)

@@ -51,9 +51,14 @@ def _find_lanes(starts: Ints, ends: Ints) -> Ints:
         return np.zeros(len(starts), np.int64)
     first_start, first_end = starts.tolist(), ends.tolist()
     lanes = [0] * len(first_start)
-    stacks: list[list[int]] = [[]]
-    for index, start in enumerate(first_start):
-        end = first_end[index]
+    first: list[int] = []
+    stacks = [first]
+    for index, (start, end) in enumerate(zip(first_start, first_end, strict=True)):
+        while first and first[-1] <= start:
+            first.pop()
+        if not first or end <= first[-1]:  # nearly always
+            first.append(end)
+            continue
         for lane, stack in enumerate(stacks):
             while stack and stack[-1] <= start:
                 stack.pop()

@@ -30,7 +30,7 @@ from ._columns import (
     Kinds,
 )
 from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
-from ._flows import Flows, number_flows
+from ._flows import Flows, follow_start, number_flows
 from ._ledger import Ledger
 from ._slices import find_innermost, find_next, lay_out_tracks
 from ._track_names import TrackKey, TrackNames, plain_track
@@ -281,17 +281,13 @@ class _Surveyed:
         self._lanes = lanes
 
     def bind_flows(self) -> None:
-        """Number the flow events and find the slice that each lies on; they go where their slice goes."""
+        """Find the slice that each flow event lies on, whose way it goes, and number what is left."""
         flows = self._columns.flows
-        in_use = self._is_left[flows.events]
-        self._flow_events = events = flows.events[in_use]
-        self._flow_kinds, names = flows.kinds[in_use], flows.names[in_use]
-        times = self._starts[events]
-        self._flows: Flows = number_flows(flows.keys[in_use], times, self._flow_kinds, names)
-        self._take_names(names)
+        in_use = np.flatnonzero(self._is_left[flows.events])
+        events = flows.events[in_use]
+        times, tracks = self._starts[events], self._columns.tracks[events]
         binds_next, is_slice = flows.binds_next[in_use], flows.is_slice[in_use]
-        self._flow_slices = np.where(is_slice, events, -1)
-        tracks = self._columns.tracks[events]
+        slices = np.where(is_slice, events, -1)
         order = np.argsort(tracks, kind="stable")
         sorted_tracks = tracks[order]
         for laid in self._laid:
@@ -299,12 +295,34 @@ class _Surveyed:
             places = order[first:last]
             if not len(places):
                 continue
-            found = find_innermost(laid, times[places])
-            found = np.where(binds_next[places], find_next(laid, times[places]), found)
-            bound = (found >= 0) & ~is_slice[places]
-            self._flow_slices[places[bound]] = laid.events[found[bound]]
-            self._lanes[events[places[bound]]] = laid.lanes[found[bound]]
+            inner = find_innermost(laid, times[places])
+            under = np.where(binds_next[places], find_next(laid, times[places]), inner)
+            bound = (under >= 0) & ~is_slice[places]
+            slices[places[bound]] = laid.events[under[bound]]
+            self._lanes[events[places[bound]]] = laid.lanes[under[bound]]
         del self._laid
+        # Perfetto reports an error for each, and draws nothing.
+        goes = slices < 0
+        self._drop("end of an arrow that lies on no slice", self._marks(events[goes]))
+        # What binds to the next slice is drawn when that begins, without a start from the first slice of all.
+        at = np.maximum(times, self._starts[slices])
+        while True:
+            kept = np.flatnonzero(~goes)
+            kinds, names = flows.kinds[in_use[kept]], flows.names[in_use[kept]]
+            found = number_flows(flows.keys[in_use[kept]], times[kept], kinds, names)
+            stray = binds_next[kept] & ~follow_start(found.ids, kinds, at[kept])
+            if not stray.any():
+                break
+            goes[kept[stray]] = True
+            self._drop("end of an arrow without a start before it", self._marks(events[kept[stray]]))
+        self._flows: Flows = found
+        self._flow_events, self._flow_slices, self._flow_kinds = events[kept], slices[kept], kinds
+        self._take_names(names)
+
+    def _marks(self, events: Ints) -> Bools:
+        marks = np.zeros(self._columns.count, np.bool_)
+        marks[events] = True
+        return marks
 
     def _take_names(self, names: Ints) -> None:
         """Two ends that have an id to themselves are one arrow, which viewers know by one name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -148,6 +149,15 @@ class _Pool(Generic[Task, Result]):
             process.join()
 
 
+def _portable(error: Exception) -> Exception:
+    """The error, or one that says the same, where it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return WorkerError(f"{type(error).__name__}: {error}")
+    return error
+
+
 def _tell_end(process: Any) -> WorkerError:
     """What became of a worker that does not answer."""
     process.join()
@@ -183,5 +193,5 @@ def _serve(
         try:
             answer = work(tasks[task], advance)
         except Exception as error:  # noqa: BLE001 - raised again in the parent
-            answer = Failed(error)
+            answer = Failed(_portable(error))
         connection.send(answer)

@@ -30,7 +30,7 @@ class TraceWriter:
         if self.is_compressed:
             self._file.write(GZIP_HEADER)
         self._separator = b"\n"
-        self._write(b"{" + members(head) + b',"traceEvents":[')
+        self._write(b"{" + b",".join(filter(None, (members(head), b'"traceEvents":['))))
 
     @property
     def size(self) -> int:
@@ -55,7 +55,7 @@ class TraceWriter:
 
     def finish(self, tail: dict[str, Any]) -> None:
         """End the list of events, add top-level keys, put the file in its place."""
-        self._write(b"\n]," + members(tail) + b"}\n")
+        self._write(b",".join(filter(None, (b"\n]", members(tail)))) + b"}\n")
         self._end_own()
         if self.is_compressed:
             self._file.write(end_stream() + gzip_trailer(self._parts))
