@@ -59,6 +59,8 @@ _KIND_OF: Final = _KindOf(
 _SMALL_ID: Final = 2**44
 _FEW_CATEGORIES: Final = 2**16
 _ENCLOSING: Final = b'"e"'
+#: What the columns of an event are made of: kind, start, length, whether it is timed and has a length, track.
+_GROWING: Final = (np.uint8, np.int64, np.int64, np.bool_, np.bool_, np.int64)
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
 _MOST_CHARACTERS: Final = 17
@@ -203,7 +205,8 @@ class Columns:
         self._flow_words = _Numbers(lambda key: key)
         self._flow_ids = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
-        self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
+        #: The columns as they grow, in the order of `_GROWING`: as one block each, which is not copied.
+        self._growing = [bytearray() for _ in _GROWING]
         self._flows: list[FlowColumns] = []
         self._flow_keys: list[tuple[Ints, Ints]] = []
         self._asyncs: list[tuple[Ints, Ints]] = []
@@ -223,7 +226,10 @@ class Columns:
         lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
         tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=np.int64)
-        self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
+        for column, part in zip(
+            self._growing, (kinds, starts, lengths, is_timed, has_length, tracks), strict=True
+        ):
+            column.extend(part.tobytes())
         self._note_ids(piece, kinds)
         for index in np.flatnonzero(kinds == END).tolist():
             args = piece[index].args
@@ -325,17 +331,18 @@ class Columns:
 
     def close(self) -> None:
         """All events are in."""
-        parts, self._parts = self._parts, []
-        empty = np.zeros(0, np.int64)
-        columns = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
-        self.kinds: Kinds = np.concatenate(columns[0]).astype(np.uint8, copy=False)
-        self.starts: Ints = np.concatenate(columns[1])
-        self.lengths: Ints = np.concatenate(columns[2])
-        self.is_timed: Bools = np.concatenate(columns[3]).astype(np.bool_, copy=False)
-        self.has_length: Bools = np.concatenate(columns[4]).astype(np.bool_, copy=False)
-        self.tracks: Ints = np.concatenate(columns[5]).astype(np.int64, copy=False)
+        columns: list[Any] = [
+            np.frombuffer(column, kind) for column, kind in zip(self._growing, _GROWING, strict=True)
+        ]
+        self.kinds: Kinds = columns[0]
+        self.starts: Ints = columns[1]
+        self.lengths: Ints = columns[2]
+        self.is_timed: Bools = columns[3]
+        self.has_length: Bools = columns[4]
+        self.tracks: Ints = columns[5]
         self.flows = self._join_flows()
-        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else ([empty], [empty])
+        none = [np.zeros(0, np.int64)]
+        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else (none, none)
         self.asyncs = AsyncColumns(np.concatenate(events), np.concatenate(keys))
 
     def _join_flows(self) -> FlowColumns:

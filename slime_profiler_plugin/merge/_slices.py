@@ -12,6 +12,8 @@ from ._lanes import assign_lanes
 
 #: More lanes than this are looked for with a tree instead of one after the other.
 _FEW_LANES: Final = 16
+#: So many slices are Python's numbers at a time: those take five times the memory of a column.
+_AT_ONCE: Final = 1 << 16
 #: Slices between two marks of the latest end so far.
 _STRIDE: Final = 512
 
@@ -49,31 +51,28 @@ def lay_out_tracks(events: Ints, tracks: Ints, starts: Ints, ends: Ints) -> Iter
 def _find_lanes(starts: Ints, ends: Ints) -> Ints:
     if bool((ends[:-1] <= starts[1:]).all()):  # one after the other
         return np.zeros(len(starts), np.int64)
-    first_start, first_end = starts.tolist(), ends.tolist()
-    lanes = [0] * len(first_start)
-    first: list[int] = []
-    stacks = [first]
-    for index, (start, end) in enumerate(zip(first_start, first_end, strict=True)):
-        while first and first[-1] <= start:
-            first.pop()
-        if not first or end <= first[-1]:  # nearly always
-            first.append(end)
-            continue
-        for lane, stack in enumerate(stacks):
-            while stack and stack[-1] <= start:
-                stack.pop()
-            if not stack or end <= stack[-1]:
-                stack.append(end)
-                if lane:
-                    lanes[index] = lane
-                break
-        else:
-            if len(stacks) == _FEW_LANES:
-                lanes = assign_lanes(list(zip(first_start, first_end, strict=True)))
-                break
-            lanes[index] = len(stacks)
-            stacks.append([end])
-    return np.array(lanes, dtype=np.int64)
+    lanes = np.zeros(len(starts), np.int64)
+    stacks: list[list[int]] = [[]]
+    for first in range(0, len(starts), _AT_ONCE):
+        listed = zip(
+            starts[first : first + _AT_ONCE].tolist(), ends[first : first + _AT_ONCE].tolist(), strict=True
+        )
+        for index, (start, end) in enumerate(listed, first):
+            for lane, stack in enumerate(stacks):
+                while stack and stack[-1] <= start:
+                    stack.pop()
+                if not stack or end <= stack[-1]:
+                    stack.append(end)
+                    if lane:
+                        lanes[index] = lane
+                    break
+            else:
+                if len(stacks) == _FEW_LANES:
+                    whole = list(zip(starts.tolist(), ends.tolist(), strict=True))
+                    return np.array(assign_lanes(whole), dtype=np.int64)
+                lanes[index] = len(stacks)
+                stacks.append([end])
+    return lanes
 
 
 def find_innermost(slices: TrackSlices, times: Ints) -> Ints:

@@ -41,6 +41,8 @@ _LATEST_NS: Final = 2**62
 _EARLIEST_WALL_NS: Final = 10**18
 #: An event at time 0 is none where everything else is at least this much later, ns.
 _FAR_NS: Final = 3600 * 10**9
+#: Up to so many tracks with lanes each number has a place in a table.
+_MANY_ROWS: Final = 1 << 20
 _TEXTS: Final = "texts.msgpack"
 
 
@@ -186,7 +188,6 @@ class _Surveyed:
         #: Events that go on.
         self._is_left: Bools = np.ones(columns.count, np.bool_)
         self._is_slice: Bools = columns.kinds == SLICE
-        self._rows = np.zeros(columns.count, np.int64)
 
     def drop_untimed(self) -> None:
         """Drop what cannot be placed in time; find the lengths of what has a begin and an end."""
@@ -366,6 +367,9 @@ class _Surveyed:
         kept = np.flatnonzero(left)
         self._ledger.written = len(kept)
         self._ledger.check()
+        offset_ns = int(self._starts[kept[0]] - columns.starts[kept[0]]) if len(kept) else 0
+        keeps_lengths = self._keeps_lengths()
+        del columns.starts, columns.lengths, columns.is_timed, columns.has_length
         rows, listed = self._number_rows(kept)
         is_async = left[columns.asyncs.events]
         asyncs = columns.asyncs.events[is_async]
@@ -390,7 +394,7 @@ class _Surveyed:
             begins=self._begins,
             closers=self._closers,
             odd_phases=np.array(columns.odd_phases, dtype=np.int64),
-            keeps_lengths=np.array([self._keeps_lengths()]),
+            keeps_lengths=np.array([keeps_lengths]),
         )
         table.save(self._task.folder)
         Texts(self._end_args, self._flow_names).save(self._task.folder)
@@ -401,7 +405,7 @@ class _Surveyed:
             rows=listed,
             first_ns=int(self._starts[kept].min()) if len(kept) else None,
             last_ns=int(self._ends[kept].max()) if len(kept) else None,
-            offset_ns=int((self._starts - columns.starts)[kept[0]]) if len(kept) else 0,
+            offset_ns=offset_ns,
             is_wall=self._is_wall,
             flows=self._flows.highest,
             asyncs=int(table.async_ids.max()) if len(asyncs) else 0,
@@ -420,9 +424,16 @@ class _Surveyed:
         """The row of every event, and the rows in use; tracks in the order in which they come in the file."""
         lane_count = int(self._lanes.max(initial=0)) + 1
         combined = self._columns.tracks[kept] * lane_count + self._lanes[kept]
-        used, numbers = np.unique(combined, return_inverse=True)
         rows = np.full(self._columns.count, -1, np.int64)
-        rows[kept] = numbers
+        highest = int(combined.max(initial=0))
+        if highest < _MANY_ROWS:  # without a sort, which needs three more columns
+            is_used = np.zeros(highest + 1, np.bool_)
+            is_used[combined] = True
+            used = np.flatnonzero(is_used)
+            rows[kept] = (np.cumsum(is_used) - 1)[combined]
+        else:
+            used, numbers = np.unique(combined, return_inverse=True)
+            rows[kept] = numbers
         keys = self._columns.track_keys
         return rows, [(keys[row // lane_count], row % lane_count) for row in used.tolist()]
 
