@@ -115,7 +115,8 @@ def test_nothing_is_lost_and_the_output_is_sound(inputs):
         paths = write(folder, inputs)
         _, report = merged_bytes(paths, folder / "out.json", 1)
         if report is None:
-            assert all(cut or not _listed(json.loads(text)) for _, text, cut in inputs)
+            for _, text, cut in inputs:
+                assert cut or all(event["ph"] in "sf" for event in _listed(json.loads(text)))
             return
         (output,) = report.outputs
         output.total.check()
@@ -130,4 +131,5 @@ def test_nothing_is_lost_and_the_output_is_sound(inputs):
         assert wanted - found == Counter()
         if any(cut for _, _, cut in inputs):
             return
-        assert sum(output.total.dropped.values()) == 0
+        # Nothing but ends of arrows that a viewer could not draw: they lie on no slice.
+        assert all("arrow" in reason for reason in output.total.dropped), output.total.dropped
