@@ -84,17 +84,18 @@ def parse_times(texts: Sequence[Raw | UnsetType]) -> Times:
     >>> times.values.tolist(), times.are_known.tolist()
     ([1500, 0, 5115426478563779, -2000], [True, False, True, True])
     """
-    given = [text for text in texts if text is not UNSET]
+    are_all_given = list(texts).count(UNSET) == 0
+    given = texts if are_all_given else [text for text in texts if text is not UNSET]
     if not given:
         return Times(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_), are_plain=True)
-    values = _parse_plain(b",".join(given), len(given))
+    values = _parse_plain(b",".join(given), len(given))  # type: ignore[arg-type]
     known = np.ones(len(given), np.bool_)
     are_plain = values is not None
     if values is None:
-        parsed = list(map(_parse_one, given))
+        parsed = [_parse_one(text) for text in given]
         known = np.array([value is not None for value in parsed])
         values = np.array([value or 0 for value in parsed], dtype=np.int64)
-    if len(given) == len(texts):
+    if are_all_given:
         return Times(values, known, are_plain)
     places = np.array([index for index, text in enumerate(texts) if text is not UNSET])
     all_values, all_known = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_)
@@ -112,12 +113,11 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     marks = np.frombuffer(text + b",", np.uint8)
     ends = np.flatnonzero(marks == _COMMA)
     dots = np.flatnonzero(marks == _DOT)
-    minuses = np.flatnonzero(marks == _MINUS)
     lengths = np.diff(ends, prepend=-1) - 1
     if len(ends) != count or int(lengths.min()) < 1 or int(lengths.max()) > _MOST_CHARACTERS:
         return None
     starts = ends - lengths
-    if len(minuses) and not np.isin(minuses, starts).all():
+    if b"-" in text and not np.isin(np.flatnonzero(marks == _MINUS), starts).all():
         return None
     decimals = np.zeros(count, np.int64)
     if len(dots) == count and bool((ends - dots == 4).all()):  # as torch.profiler writes them
@@ -141,9 +141,9 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     return scaled
 
 
-def _parse_one(text: Raw) -> int | None:
+def _parse_one(text: Raw | UnsetType) -> int | None:
     try:
-        value = decimal_us_to_ns(bytes(text).strip(b'"'))
+        value = decimal_us_to_ns(bytes(text).strip(b'"'))  # type: ignore[arg-type]
     except ValueError:
         return None
     return value if abs(value) < 2**63 else None
@@ -245,17 +245,10 @@ class Columns:
         flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
         if len(flows):
             chosen = [piece[index] for index in flows.tolist()]
-            named = [
-                (
-                    b"" if event.cat is UNSET else bytes(event.cat),
-                    b"" if event.name is UNSET else bytes(event.name),
-                )
-                for event in chosen
-            ]
-            pairs = np.array(list(map(self._flow_words.__getitem__, named)), np.int64)
-            self._add_flows(
-                flows + self.count, pairs, self._plain_ids(chosen), kinds[flows], _bind_next(chosen)
-            )
+            words = self._flow_words.__getitem__
+            pairs = [words((bytes(event.cat or b""), bytes(event.name or b""))) for event in chosen]
+            ids, binds_next = self._plain_ids(chosen), _bind_next(chosen)
+            self._add_flows(flows + self.count, np.array(pairs), ids, kinds[flows], binds_next)
         self._note_binds(piece)
         asyncs = np.flatnonzero((kinds >= ASYNC) & (kinds <= SHOWN_OLD_ASYNC))
         if len(asyncs):

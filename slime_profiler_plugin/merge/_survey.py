@@ -420,9 +420,11 @@ class _Surveyed:
         """The row of every event, and the rows in use; tracks in the order in which they come in the file."""
         lane_count = int(self._lanes.max(initial=0)) + 1
         combined = self._columns.tracks[kept] * lane_count + self._lanes[kept]
-        used, numbers = np.unique(combined, return_inverse=True)
+        is_used = np.zeros(int(combined.max(initial=0)) + 1, np.bool_)
+        is_used[combined] = True
+        used = np.flatnonzero(is_used)
         rows = np.full(self._columns.count, -1, np.int64)
-        rows[kept] = numbers
+        rows[kept] = (np.cumsum(is_used) - 1)[combined]
         keys = self._columns.track_keys
         return rows, [(keys[row // lane_count], row % lane_count) for row in used.tolist()]
 
