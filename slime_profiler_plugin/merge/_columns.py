@@ -15,6 +15,8 @@ from slime_profiler_plugin.read import TraceEvent
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
+#: What numbers of tracks, lanes and rows fit; half of `Ints`, which it is used as.
+SHORT: Any = np.int32
 
 #: Kinds of events.
 NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END = range(7)
@@ -222,7 +224,7 @@ class Columns:
         starts, is_timed, _ = parse_times([event.ts for event in piece])
         lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
-        tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=np.int64)
+        tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=SHORT)
         self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
         self._note_ids(piece, kinds)
         for index in np.flatnonzero(kinds == END).tolist():
@@ -320,16 +322,26 @@ class Columns:
         """All events are in."""
         parts, self._parts = self._parts, []
         empty = np.zeros(0, np.int64)
-        columns = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
-        self.kinds: Kinds = np.concatenate(columns[0]).astype(np.uint8, copy=False)
-        self.starts: Ints = np.concatenate(columns[1])
-        self.lengths: Ints = np.concatenate(columns[2])
-        self.is_timed: Bools = np.concatenate(columns[3]).astype(np.bool_, copy=False)
-        self.has_length: Bools = np.concatenate(columns[4]).astype(np.bool_, copy=False)
-        self.tracks: Ints = np.concatenate(columns[5]).astype(np.int64, copy=False)
+        columns: list[Any] = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
+        del parts  # so that each column's pieces go when they are joined
+
+        def join(kind: Any) -> Any:
+            return np.concatenate(columns.pop(0)).astype(kind, copy=False)
+
+        self.kinds: Kinds = join(np.uint8)
+        self.starts: Ints = join(np.int64)
+        self.lengths: Ints = join(np.int64)
+        self.is_timed: Bools = join(np.bool_)
+        self.has_length: Bools = join(np.bool_)
+        self.tracks: Ints = join(SHORT)
         self.flows = self._join_flows()
         events, keys = zip(*self._asyncs, strict=True) if self._asyncs else ([empty], [empty])
         self.asyncs = AsyncColumns(np.concatenate(events), np.concatenate(keys))
+
+    def release_times(self) -> None:
+        """They are in use no more."""
+        self.starts = self.lengths = np.zeros(0, np.int64)
+        self.is_timed = self.has_length = np.zeros(0, np.bool_)
 
     def _join_flows(self) -> FlowColumns:
         if not self._flows:
