@@ -155,16 +155,17 @@ def one_big(options: argparse.Namespace) -> bool:
 
 def many_ranks(options: argparse.Namespace) -> bool:
     """Ever more ranks of 1 MB: memory must not grow with them, time only in step."""
-    most = max(options.many)
-    paths, counts = make_inputs(options.data, Shape(MANY_EVENTS, most, layout=options.layout))
-    print(f"ranks of {counts[0].text_bytes / 1e6:.2f} MB, jobs {options.jobs or os.cpu_count()}")
+    print(f"ranks of 1 MB, jobs {options.jobs or os.cpu_count()}")
     print(f"  {'ranks':>6}{'CPU s':>9}{'ms a rank':>11}{'RSS MB':>8}{'PSS MB':>8}")
     out = options.data / "out-many.json.gz"
-    costs = {}
     for ranks in options.many:
-        costs[ranks] = cost = run("ours", out, options.jobs, paths[:ranks], {}, 1)
+        paths, _ = make_inputs(options.data, Shape(MANY_EVENTS, ranks, layout=options.layout))
+        cost = run("ours", out, options.jobs, paths, {}, 1)
         per_rank = cost.cpu_s / ranks * 1000
-        print(f"  {ranks:>6}{cost.cpu_s:>9.2f}{per_rank:>11.1f}{cost.rss_mb:>8.0f}{cost.pss_mb:>8.0f}")
+        print(
+            f"  {ranks:>6}{cost.cpu_s:>9.2f}{per_rank:>11.1f}{cost.rss_mb:>8.0f}{cost.pss_mb:>8.0f}",
+            flush=True,
+        )
         out.unlink()
     return True
 

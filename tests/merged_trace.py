@@ -67,7 +67,7 @@ def find_faults(events: list[dict[str, Any]]) -> list[str]:
         if phase == "M":
             continue
         try:
-            if ns(event["ts"]) < 0 or ns(event.get("dur", 0)) < 0:
+            if ns(event["ts"]) < 0 or (phase == "X" and ns(event["dur"]) < 0):
                 faults.append(f"negative: {event}")
         except (AssertionError, KeyError):
             faults.append(f"no time: {event}")

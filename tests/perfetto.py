@@ -19,7 +19,7 @@ _IMPORT_ERRORS = (
     "select name, idx, severity, value from stats where severity in ('error', 'data_loss') and value > 0 "
     "order by name, idx"
 )
-_TIMEOUT_S = 100
+_TIMEOUT_S, _EACH_S = 100, 5
 
 
 class TraceProcessorError(Exception):
@@ -52,7 +52,7 @@ class Perfetto:
             input=json.dumps([*statements, _IMPORT_ERRORS]),
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_S,
+            timeout=_TIMEOUT_S + _EACH_S * len(traces),
             check=False,
         )
         if result.returncode != 0:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
+import zlib
 from collections import Counter
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -21,16 +21,22 @@ class Reference(NamedTuple):
 
     @property
     def base_ns(self) -> int:
-        return int(self.about.get("baseTimeNanoseconds", 0))
+        """Where VizTracer wrote it, its own metadata have it."""
+        about = {**self.about.get("viztracer_metadata", {}), **self.about}
+        return int(about.get("baseTimeNanoseconds", 0))
 
     def timed(self, phases: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if isinstance(event, dict) and event.get("ph", "") in phases]
+        return [
+            event for event in self.events if isinstance(event, dict) and event.get("ph", "")[:1] in phases
+        ]
 
 
 def read_reference(path: Path) -> Reference | None:
     """The file, or ``None`` where Python's parser cannot read it, as lenient as it can be made."""
     data = path.read_bytes()
-    text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", "replace")
+    if data.startswith(b"\x1f\x8b"):
+        data = zlib.decompressobj(31).decompress(data)
+    text = data.decode("utf-8", "replace")
     for candidate in (text, _TRAILING_COMMA.sub(r"\1", text), text.rstrip().rstrip(",") + "]"):
         try:
             content = json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=lambda _: None)

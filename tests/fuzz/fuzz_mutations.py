@@ -183,7 +183,7 @@ def bomb(chance: random.Random, text: bytes, _: bytes) -> bytes:
         + tail,
         "events": head + event * (size // 10 // len(event)) + tail,
         "header": b'{"a":"' + b"h" * size + b'",' + text[1:],
-        "lines": head + b"\n},\n{" * (size // 20) + tail,
+        "lines": head + b"\n},\n{" * (size // 200) + tail,
     }[chance.choice(("space", "brackets", "string", "digits", "events", "header", "lines"))]
     if chance.random() < 0.3:
         stream = io.BytesIO()
