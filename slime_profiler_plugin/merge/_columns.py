@@ -15,6 +15,8 @@ from slime_profiler_plugin.read import TraceEvent
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.uint8]
+#: What numbers of tracks, lanes and rows fit; half of `Ints`, which it is used as.
+SHORT: Any = np.int32
 
 #: Kinds of events.
 NO_PHASE, SLICE, BEGIN, END, FLOW_START, FLOW_STEP, FLOW_END = range(7)
@@ -59,8 +61,6 @@ _KIND_OF: Final = _KindOf(
 _SMALL_ID: Final = 2**44
 _FEW_CATEGORIES: Final = 2**16
 _ENCLOSING: Final = b'"e"'
-#: What the columns of an event are made of: kind, start, length, whether it is timed and has a length, track.
-_GROWING: Final = (np.uint8, np.int64, np.int64, np.bool_, np.bool_, np.int64)
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
 _MOST_CHARACTERS: Final = 17
@@ -86,17 +86,18 @@ def parse_times(texts: Sequence[Raw | UnsetType]) -> Times:
     >>> times.values.tolist(), times.are_known.tolist()
     ([1500, 0, 5115426478563779, -2000], [True, False, True, True])
     """
-    given = [text for text in texts if text is not UNSET]
+    are_all_given = list(texts).count(UNSET) == 0
+    given = texts if are_all_given else [text for text in texts if text is not UNSET]
     if not given:
         return Times(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_), are_plain=True)
-    values = _parse_plain(b",".join(given), len(given))
+    values = _parse_plain(b",".join(given), len(given))  # type: ignore[arg-type]
     known = np.ones(len(given), np.bool_)
     are_plain = values is not None
     if values is None:
-        parsed = list(map(_parse_one, given))
+        parsed = [_parse_one(text) for text in given]
         known = np.array([value is not None for value in parsed])
         values = np.array([value or 0 for value in parsed], dtype=np.int64)
-    if len(given) == len(texts):
+    if are_all_given:
         return Times(values, known, are_plain)
     places = np.array([index for index, text in enumerate(texts) if text is not UNSET])
     all_values, all_known = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_)
@@ -114,12 +115,11 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     marks = np.frombuffer(text + b",", np.uint8)
     ends = np.flatnonzero(marks == _COMMA)
     dots = np.flatnonzero(marks == _DOT)
-    minuses = np.flatnonzero(marks == _MINUS)
     lengths = np.diff(ends, prepend=-1) - 1
     if len(ends) != count or int(lengths.min()) < 1 or int(lengths.max()) > _MOST_CHARACTERS:
         return None
     starts = ends - lengths
-    if len(minuses) and not np.isin(minuses, starts).all():
+    if b"-" in text and not np.isin(np.flatnonzero(marks == _MINUS), starts).all():
         return None
     decimals = np.zeros(count, np.int64)
     if len(dots) == count and bool((ends - dots == 4).all()):  # as torch.profiler writes them
@@ -143,9 +143,9 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
     return scaled
 
 
-def _parse_one(text: Raw) -> int | None:
+def _parse_one(text: Raw | UnsetType) -> int | None:
     try:
-        value = decimal_us_to_ns(bytes(text).strip(b'"'))
+        value = decimal_us_to_ns(bytes(text).strip(b'"'))  # type: ignore[arg-type]
     except ValueError:
         return None
     return value if abs(value) < 2**63 else None
@@ -205,8 +205,7 @@ class Columns:
         self._flow_words = _Numbers(lambda key: key)
         self._flow_ids = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
-        #: The columns as they grow, in the order of `_GROWING`: as one block each, which is not copied.
-        self._growing = [bytearray() for _ in _GROWING]
+        self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
         self._flows: list[FlowColumns] = []
         self._flow_keys: list[tuple[Ints, Ints]] = []
         self._asyncs: list[tuple[Ints, Ints]] = []
@@ -225,11 +224,8 @@ class Columns:
         starts, is_timed, _ = parse_times([event.ts for event in piece])
         lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
-        tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=np.int64)
-        for column, part in zip(
-            self._growing, (kinds, starts, lengths, is_timed, has_length, tracks), strict=True
-        ):
-            column.extend(part.tobytes())
+        tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=SHORT)
+        self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
         self._note_ids(piece, kinds)
         for index in np.flatnonzero(kinds == END).tolist():
             args = piece[index].args
@@ -251,17 +247,10 @@ class Columns:
         flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
         if len(flows):
             chosen = [piece[index] for index in flows.tolist()]
-            named = [
-                (
-                    b"" if event.cat is UNSET else bytes(event.cat),
-                    b"" if event.name is UNSET else bytes(event.name),
-                )
-                for event in chosen
-            ]
-            pairs = np.array(list(map(self._flow_words.__getitem__, named)), np.int64)
-            self._add_flows(
-                flows + self.count, pairs, self._plain_ids(chosen), kinds[flows], _bind_next(chosen)
-            )
+            words = self._flow_words.__getitem__
+            pairs = [words((bytes(event.cat or b""), bytes(event.name or b""))) for event in chosen]
+            ids, binds_next = self._plain_ids(chosen), _bind_next(chosen)
+            self._add_flows(flows + self.count, np.array(pairs), ids, kinds[flows], binds_next)
         self._note_binds(piece)
         asyncs = np.flatnonzero((kinds >= ASYNC) & (kinds <= SHOWN_OLD_ASYNC))
         if len(asyncs):
@@ -331,19 +320,28 @@ class Columns:
 
     def close(self) -> None:
         """All events are in."""
-        columns: list[Any] = [
-            np.frombuffer(column, kind) for column, kind in zip(self._growing, _GROWING, strict=True)
-        ]
-        self.kinds: Kinds = columns[0]
-        self.starts: Ints = columns[1]
-        self.lengths: Ints = columns[2]
-        self.is_timed: Bools = columns[3]
-        self.has_length: Bools = columns[4]
-        self.tracks: Ints = columns[5]
+        parts, self._parts = self._parts, []
+        empty = np.zeros(0, np.int64)
+        columns: list[Any] = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
+        del parts  # so that each column's pieces go when they are joined
+
+        def join(kind: Any) -> Any:
+            return np.concatenate(columns.pop(0)).astype(kind, copy=False)
+
+        self.kinds: Kinds = join(np.uint8)
+        self.starts: Ints = join(np.int64)
+        self.lengths: Ints = join(np.int64)
+        self.is_timed: Bools = join(np.bool_)
+        self.has_length: Bools = join(np.bool_)
+        self.tracks: Ints = join(SHORT)
         self.flows = self._join_flows()
-        none = [np.zeros(0, np.int64)]
-        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else (none, none)
+        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else ([empty], [empty])
         self.asyncs = AsyncColumns(np.concatenate(events), np.concatenate(keys))
+
+    def release_times(self) -> None:
+        """They are in use no more."""
+        self.starts = self.lengths = np.zeros(0, np.int64)
+        self.is_timed = self.has_length = np.zeros(0, np.bool_)
 
     def _join_flows(self) -> FlowColumns:
         if not self._flows:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+import msgspec
 from isal import isal_zlib
 
 _LEVEL: Final = 1
@@ -55,9 +56,20 @@ class PartWriter:
         if len(self._pending) >= _BUFFER:
             self._flush()
 
+    def write_events(self, encoder: msgspec.json.Encoder, events: list[Any]) -> None:
+        """Append events, with a comma before the first: encoded where they will stand."""
+        at = len(self._pending)
+        encoder.encode_into(events, self._pending, at)
+        self._pending[at : at + 1] = b",\n"  # for the bracket of the list
+        del self._pending[-1]
+        if len(self._pending) >= _BUFFER:
+            self._flush()
+
     def _flush(self) -> None:
-        text = spell_backslashes(bytes(self._pending))
-        self._pending.clear()
+        text: bytes | bytearray = self._pending
+        if b"\\" in text:
+            text = spell_backslashes(bytes(text))
+        self._pending = bytearray()
         self._size += len(text)
         if self._engine is None:
             self._file.write(text)

@@ -96,11 +96,8 @@ def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritte
         for piece in read_pieces(task.trace, damage, advance):
             if first + len(piece) > len(rows):
                 break
-            count, text = rewriter.rewrite(piece, first)
+            events += rewriter.rewrite(piece, first, writer)
             first += len(piece)
-            events += count
-            if count:
-                writer.write(b",\n" + text)
         part = writer.finish()
     if first != len(rows) or events != int((rows >= 0).sum()):
         raise ConservationError(f"{task.trace.path} has changed while it was merged")
@@ -166,13 +163,13 @@ class _Rewriter:
         self._keeps_lengths = bool(table.keeps_lengths[0])
         self._are_exact = bool(len(rows) == 0 or int(self._times[rows >= 0].max(initial=0)) < _EXACT_NS)
 
-    def rewrite(self, piece: list[TraceEvent], first: int) -> tuple[int, bytes]:
-        """How many events of the piece are written, and their text, joined by commas."""
+    def rewrite(self, piece: list[TraceEvent], first: int, writer: PartWriter) -> int:
+        """Write what is left of the piece; gives how many events that is."""
         last = first + len(piece)
         rows = self._rows[first:last]
         kept = np.flatnonzero(rows >= 0)
         if not len(kept):
-            return 0, b""
+            return 0
         numbers = rows[kept]
         times = self._times[first:last][kept]
         self._set_ids(piece, first, last)
@@ -191,8 +188,10 @@ class _Rewriter:
         if self._annotation:
             self._annotate(chosen)
         if [event.more for event in chosen].count(UNSET) < len(chosen):
-            return len(chosen), b",\n".join(_encode_whole(event) for event in chosen)
-        return len(chosen), _ENCODER.encode(chosen)[1:-1]
+            writer.write(b",\n" + b",\n".join(_encode_whole(event) for event in chosen))
+        else:
+            writer.write_events(_ENCODER, chosen)
+        return len(chosen)
 
     def _set_ids(self, piece: list[TraceEvent], first: int, last: int) -> None:
         begin, end = np.searchsorted(self._id_events, [first, last])

@@ -14,6 +14,8 @@ from ._lanes import assign_lanes
 _FEW_LANES: Final = 16
 #: So many slices are Python's numbers at a time: those take five times the memory of a column.
 _AT_ONCE: Final = 1 << 16
+#: Fewer are sorted by counting.
+_FEW_TRACKS: Final = 2**16
 #: Slices between two marks of the latest end so far.
 _STRIDE: Final = 512
 
@@ -40,12 +42,23 @@ def lay_out_tracks(events: Ints, tracks: Ints, starts: Ints, ends: Ints) -> Iter
     """
     if not len(events):
         return
-    order = np.lexsort((-ends, starts, tracks))
+    order = _nesting_order(tracks, starts, ends)
     bounds = np.flatnonzero(np.diff(tracks[order])) + 1
     for group in np.split(order, bounds):
         own_starts, own_ends = starts[group], ends[group]
         lanes = _find_lanes(own_starts, own_ends)
         yield TrackSlices(int(tracks[group[0]]), events[group], own_starts, own_ends, lanes)
+
+
+def _nesting_order(tracks: Ints, starts: Ints, ends: Ints) -> Ints:
+    """Slices by track and start, the longer first; quick where starts differ and come nearly in order."""
+    if int(tracks.max()) < _FEW_TRACKS:
+        by_start = np.argsort(starts, kind="stable")
+        order = by_start[np.argsort(tracks[by_start].astype(np.uint16), kind="stable")]
+        same = (starts[order][1:] == starts[order][:-1]) & (tracks[order][1:] == tracks[order][:-1])
+        if not same.any():
+            return order
+    return np.lexsort((-ends, starts, tracks))
 
 
 def _find_lanes(starts: Ints, ends: Ints) -> Ints:

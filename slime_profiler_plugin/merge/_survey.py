@@ -22,6 +22,7 @@ from ._columns import (
     METADATA,
     NO_PHASE,
     OLD_ASYNC,
+    SHORT,
     SHOWN_OLD_ASYNC,
     SLICE,
     Bools,
@@ -41,8 +42,8 @@ _LATEST_NS: Final = 2**62
 _EARLIEST_WALL_NS: Final = 10**18
 #: An event at time 0 is none where everything else is at least this much later, ns.
 _FAR_NS: Final = 3600 * 10**9
-#: Up to so many tracks with lanes each number has a place in a table.
-_MANY_ROWS: Final = 1 << 20
+#: So many numbers of rows are looked up in a table whatever the number of events.
+_FEW_ROWS: Final = 1 << 16
 _TEXTS: Final = "texts.msgpack"
 
 
@@ -259,6 +260,10 @@ class _Surveyed:
         if len(left):
             placed = self._task.clock.place_all(columns.starts[left], lengths[left])
             self._starts[left], self._ends[left] = placed
+            del placed
+        self._note_placing(left)
+        del left, lengths
+        columns.release_times()
         outside = (self._starts <= -_LATEST_NS) | (self._ends >= _LATEST_NS)
         self._drop("event at a time beyond the clock", outside)
         inside = np.zeros(columns.count, np.bool_)
@@ -268,15 +273,33 @@ class _Surveyed:
         self._ledger.other_rollouts = int(elsewhere.sum())
         self._is_left &= inside
 
+    def _note_placing(self, left: Ints) -> None:
+        """What leads from the times of the file to those of the output; whether lengths stay as written."""
+        columns = self._columns
+        offsets = self._starts[left] - columns.starts[left]
+        is_one = len(offsets) > 0 and int(offsets.min()) == int(offsets.max())
+        # One for all, else by event.
+        self._offset_events, self._offsets = (left[:1], offsets[:1]) if is_one else (left, offsets)
+        slices = left[self._is_slice[left]]
+        same = self._ends[slices] - self._starts[slices] == columns.lengths[slices]
+        whole = columns.has_plain_lengths and not len(self._begins) and bool(columns.has_length[slices].all())
+        self._keeps_lengths = int(whole and bool(same.all()))
+
+    def _offset_of(self, event: int) -> int:
+        place = 0 if len(self._offsets) == 1 else int(np.searchsorted(self._offset_events, event))
+        return int(self._offsets[place])
+
     def lay_out(self) -> None:
         """Give every event a row: its track, or a lane of it where slices would cross."""
         columns = self._columns
         self._laid = []
-        lanes = np.zeros(columns.count, np.int64)
+        lanes = np.zeros(columns.count, SHORT)
         slices = np.flatnonzero(self._is_left & self._is_slice)
+        with_flows = set(columns.tracks[columns.flows.events].tolist())
         tracks = columns.tracks[slices]
         for laid in lay_out_tracks(slices, tracks, self._starts[slices], self._ends[slices]):
-            self._laid.append(laid)
+            if laid.track in with_flows:
+                self._laid.append(laid)
             if laid.lanes.any():
                 lanes[laid.events] = laid.lanes
         self._lanes = lanes
@@ -367,9 +390,6 @@ class _Surveyed:
         kept = np.flatnonzero(left)
         self._ledger.written = len(kept)
         self._ledger.check()
-        offset_ns = int(self._starts[kept[0]] - columns.starts[kept[0]]) if len(kept) else 0
-        keeps_lengths = self._keeps_lengths()
-        del columns.starts, columns.lengths, columns.is_timed, columns.has_length
         rows, listed = self._number_rows(kept)
         is_async = left[columns.asyncs.events]
         asyncs = columns.asyncs.events[is_async]
@@ -394,7 +414,7 @@ class _Surveyed:
             begins=self._begins,
             closers=self._closers,
             odd_phases=np.array(columns.odd_phases, dtype=np.int64),
-            keeps_lengths=np.array([keeps_lengths]),
+            keeps_lengths=np.array([self._keeps_lengths]),
         )
         table.save(self._task.folder)
         Texts(self._end_args, self._flow_names).save(self._task.folder)
@@ -405,7 +425,7 @@ class _Surveyed:
             rows=listed,
             first_ns=int(self._starts[kept].min()) if len(kept) else None,
             last_ns=int(self._ends[kept].max()) if len(kept) else None,
-            offset_ns=offset_ns,
+            offset_ns=self._offset_of(int(kept[0])) if len(kept) else 0,
             is_wall=self._is_wall,
             flows=self._flows.highest,
             asyncs=int(table.async_ids.max()) if len(asyncs) else 0,
@@ -413,28 +433,20 @@ class _Surveyed:
             sizes=None if sizes is None else sizes.by_duration(table, left),
         )
 
-    def _keeps_lengths(self) -> int:
-        columns = self._columns
-        slices = self._is_left & self._is_slice
-        same = (self._ends - self._starts)[slices] == columns.lengths[slices]
-        whole = columns.has_plain_lengths and not len(self._begins) and bool(columns.has_length[slices].all())
-        return int(whole and bool(same.all()))
-
     def _number_rows(self, kept: Ints) -> tuple[Ints, list[tuple[TrackKey, int]]]:
         """The row of every event, and the rows in use; tracks in the order in which they come in the file."""
         lane_count = int(self._lanes.max(initial=0)) + 1
-        combined = self._columns.tracks[kept] * lane_count + self._lanes[kept]
-        rows = np.full(self._columns.count, -1, np.int64)
-        highest = int(combined.max(initial=0))
-        if highest < _MANY_ROWS:  # without a sort, which needs three more columns
-            is_used = np.zeros(highest + 1, np.bool_)
-            is_used[combined] = True
-            used = np.flatnonzero(is_used)
-            rows[kept] = (np.cumsum(is_used) - 1)[combined]
+        keys = self._columns.track_keys
+        combined = self._columns.tracks[kept].astype(np.int64) * lane_count + self._lanes[kept]
+        if len(keys) * lane_count <= max(len(kept), _FEW_ROWS):  # no sorting
+            used = np.flatnonzero(np.bincount(combined, minlength=1)) if len(kept) else combined
+            numbers = np.zeros(len(keys) * lane_count, SHORT)
+            numbers[used] = np.arange(len(used))
+            numbers = numbers[combined]
         else:
             used, numbers = np.unique(combined, return_inverse=True)
-            rows[kept] = numbers
-        keys = self._columns.track_keys
+        rows = np.full(self._columns.count, -1, SHORT)
+        rows[kept] = numbers
         return rows, [(keys[row // lane_count], row % lane_count) for row in used.tolist()]
 
     def _drop(self, reason: str, which: Bools) -> None:
