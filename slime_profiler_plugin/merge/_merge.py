@@ -153,9 +153,7 @@ class _RunOutput:
             others = self._count_others(selection)
             if not starts:
                 raise MergeError(f"run {shared.run.run_id}: nothing of {wanted.path.name} could be read")
-            origin = min(
-                [*starts, *(note.start_ns for note in notes)]
-            )  # of the whole, whatever is left of it
+            origin = min([*starts, *(note.start_ns for note in notes)])
             return self._assemble(wanted, folder, sources, others, notes, tracks, ids, origin, selection)
 
     def _traces(
