@@ -61,6 +61,8 @@ _KIND_OF: Final = _KindOf(
 _SMALL_ID: Final = 2**44
 _FEW_CATEGORIES: Final = 2**16
 _ENCLOSING: Final = b'"e"'
+#: What is kept of every event: kind, start, length, whether it is timed and has a length, track.
+_GROWING: Final = (np.uint8, np.int64, np.int64, np.bool_, np.bool_, SHORT)
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
 _MOST_CHARACTERS: Final = 17
@@ -205,7 +207,8 @@ class Columns:
         self._flow_words = _Numbers(lambda key: key)
         self._flow_ids = _Numbers(lambda key: key)
         self._async_keys = _Numbers(lambda key: key)
-        self._parts: list[tuple[Kinds, Ints, Ints, Bools, Bools, Ints]] = []
+        #: The columns as they grow, in the order of `_GROWING`; each is one block, so that no copies pile up.
+        self._growing = [bytearray() for _ in _GROWING]
         self._flows: list[FlowColumns] = []
         self._flow_keys: list[tuple[Ints, Ints]] = []
         self._asyncs: list[tuple[Ints, Ints]] = []
@@ -225,7 +228,9 @@ class Columns:
         lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)
         tracks = np.array(list(map(self._tracks.__getitem__, places)), dtype=SHORT)
-        self._parts.append((kinds, starts, lengths, is_timed, has_length, tracks))
+        new = (kinds, starts, lengths, is_timed, has_length, tracks)
+        for column, part in zip(self._growing, new, strict=True):
+            column.extend(part.tobytes())
         self._note_ids(piece, kinds)
         for index in np.flatnonzero(kinds == END).tolist():
             args = piece[index].args
@@ -320,22 +325,20 @@ class Columns:
 
     def close(self) -> None:
         """All events are in."""
-        parts, self._parts = self._parts, []
-        empty = np.zeros(0, np.int64)
-        columns: list[Any] = list(zip(*parts, strict=True)) if parts else [[empty]] * 6
-        del parts  # so that each column's pieces go when they are joined
-
-        def join(kind: Any) -> Any:
-            return np.concatenate(columns.pop(0)).astype(kind, copy=False)
-
-        self.kinds: Kinds = join(np.uint8)
-        self.starts: Ints = join(np.int64)
-        self.lengths: Ints = join(np.int64)
-        self.is_timed: Bools = join(np.bool_)
-        self.has_length: Bools = join(np.bool_)
-        self.tracks: Ints = join(SHORT)
+        columns: list[Any] = [
+            np.frombuffer(column, kind) if column else np.zeros(0, kind)
+            for column, kind in zip(self._growing, _GROWING, strict=True)
+        ]
+        self.kinds: Kinds = columns[0]
+        self.starts: Ints = columns[1]
+        self.lengths: Ints = columns[2]
+        self.is_timed: Bools = columns[3]
+        self.has_length: Bools = columns[4]
+        self.tracks: Ints = columns[5]
+        del self._growing
         self.flows = self._join_flows()
-        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else ([empty], [empty])
+        none = [np.zeros(0, np.int64)]
+        events, keys = zip(*self._asyncs, strict=True) if self._asyncs else (none, none)
         self.asyncs = AsyncColumns(np.concatenate(events), np.concatenate(keys))
 
     def release_times(self) -> None:
