@@ -46,6 +46,7 @@ def discover(paths: Iterable[Path | str]) -> Discovery:
     found.traces.sort(key=lambda trace: str(trace.path))
     found.runs.sort()
     found.skipped.sort()
+    found.damage.sort(key=str)
     return found
 
 

@@ -196,3 +196,20 @@ def test_a_merged_trace_that_is_named_is_refused_by_name(tmp_path):
     report, _ = merge([path, merged], tmp_path / "y.json")
     assert report.exit_code() == 3
     assert [d.kind for d in report.damage] == ["refused"]
+
+
+def test_numbers_that_no_double_holds_pass_through_names_and_joined_args(tmp_path):
+    deep = "[" * 3000 + "]" * 3000
+    at = f'"pid":1,"tid":{"7" * 40},"cat":"c","name":"b"'
+    (tmp_path / "a.json").write_text(
+        '{"traceEvents":['
+        '{"ph":"M","name":"thread_sort_index","pid":1,"tid":1,"args":{"sort_index":1e999}},'
+        f'{{"ph":"M","name":"process_name","pid":1,"args":{{"name":{deep}}}}},'
+        f'{{"ph":"B",{at},"ts":{BASE_US}.5,"args":{{"first":1e999,"both":1}}}},'
+        f'{{"ph":"E",{at},"ts":{BASE_US + 3},"args":{{"both":2,"last":123456789012345678901234567890}}}}]}}'
+    )
+    report, merged = merge([tmp_path / "a.json"], tmp_path / "o.json")
+    (event,) = merged.events
+    assert (event["dur"], event["args"]["first"], event["args"]["both"]) == ("2.5", "1e999", 2)
+    assert event["args"]["last"] == 123456789012345678901234567890
+    assert report.outputs[0].total.joined == 1
