@@ -13,7 +13,7 @@ from ._ledger import Ledger
 from ._options import MergeOptions
 from ._rewrite import Late, RewriteTask, Rewritten
 from ._survey import Clock, Survey, SurveyTask
-from ._track_names import TrackKey
+from ._track_names import TrackKey, TrackNames
 from ._tracks import DOT, Tracks
 
 
@@ -106,6 +106,8 @@ class TraceSource:
             for process in names.named_processes():
                 tracks.add_process(DOT.join([self.name, *qualifiers, names.part(process)]), self.labels)
         self._tracks = [claimed[row] for row in survey.rows]
+        # Nobody needs it any more, and there may be a thousand of them.
+        self._survey = survey._replace(names=TrackNames(None), rows=[])
         self._first_flow = ids.reserve(survey.flows)
         self._first_async = ids.reserve(survey.asyncs)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
 
 from ._damage import Damage
 from ._header import TraceHeader, read_head
@@ -13,6 +16,9 @@ from ._owner import Owner, find_owner
 from ._recognise import recognise
 from .kineto import TraceEvent, read_event_pieces
 from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
+
+#: Numbers may be decimal ones.
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 __all__ = ["Owner", "TraceFile", "open_trace", "read_pieces"]
 
@@ -40,7 +46,21 @@ def open_trace(path: Path) -> TraceFile:
         return TraceFile(path, "nsys", read_nsys_header(path), Owner())
     head = read_head(path)
     form = recognise(path, head)
-    return TraceFile(path, form, head.header, find_owner(path.name, head.header, is_engine=form == "sglang"))
+    owner = find_owner(path.name, head.header, is_engine=form == "sglang")
+    return TraceFile(path, form, _pack(head.header), owner)
+
+
+def _pack(header: TraceHeader) -> TraceHeader:
+    """With lists and objects of the metadata as JSON text.
+
+    A merge holds the headers of all its traces, and each of a thousand ranks lists the thousand of its
+    groups.
+    """
+    packed = {
+        key: Raw(_ENCODER.encode(value)) if isinstance(value, (dict, list)) else value
+        for key, value in header.metadata.items()
+    }
+    return header._replace(metadata=packed)
 
 
 def read_pieces(
