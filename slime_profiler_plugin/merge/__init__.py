@@ -1,7 +1,7 @@
 """Merging: every source of a run on one clock, as one Chrome trace per rollout."""
 
-from ._columns import parse_times
 from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
+from ._exact_times import parse_times
 from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
 from ._ledger import ConservationError, Ledger

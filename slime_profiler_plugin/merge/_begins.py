@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._columns import BEGIN, END, Ints, Kinds
+from ._kinds import BEGIN, END, Ints, Kinds
 
 
 class Begins(NamedTuple):

@@ -11,10 +11,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 from slime_profiler_plugin.read import TraceEvent
 
-from ._columns import Bools, Ints
+from ._kinds import Bools, Ints
 
 if TYPE_CHECKING:
-    from ._survey import Table
+    from ._table import Table
 
 _ENCODER: Final = msgspec.json.Encoder()
 #: Work on a device: what there is most of, and what the eye misses least.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ._columns import FLOW_START, INSTANT, SHOWN_ASYNC, SHOWN_OLD_ASYNC, SLICE, Bools, Ints, Kinds
+from ._kinds import FLOW_START, INSTANT, SHOWN_ASYNC, SHOWN_OLD_ASYNC, SLICE, Bools, Ints, Kinds
 
 if TYPE_CHECKING:
-    from ._survey import Table
+    from ._table import Table
 
 
 def count_events(table: Table, is_left: Bools) -> Counter[str]:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from slime_profiler_plugin.read import TraceEvent
 
-from ._columns import FLOW_START, Bools, Ints, Kinds
+from ._kinds import FLOW_START, Bools, Ints, Kinds
 
 #: Why something that was not asked for is left out.
 NOT_OF_CATEGORY: Final = "of a category that was not asked for"

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ._columns import FLOW_END, FLOW_START, Bools, Ints, Kinds
+from ._kinds import FLOW_END, FLOW_START, Bools, Ints, Kinds
 
 #: Perfetto reads ids as signed 64-bit integers.
 LARGEST_ID: Final = 2**63 - 1

@@ -14,14 +14,14 @@ from msgspec import UNSET, Raw
 from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, read_pieces
 
 from ._budget import KERNEL, OTHER_SLICE, Thresholds
-from ._columns import COUNTER, FLOW_END, FLOW_START, Bools, Ints
 from ._counters import read_counter
 from ._counts import count_events
 from ._filters import OUTSIDE_WINDOW, drop_arrows
+from ._kinds import COUNTER, FLOW_END, FLOW_START, Bools, Ints
 from ._ledger import ConservationError
 from ._part import Part, PartWriter
 from ._source import add_members, decode_members, members, raw_us
-from ._survey import Table, Texts
+from ._table import Table, Texts
 
 _ENCODER: Final = msgspec.json.Encoder()
 _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})

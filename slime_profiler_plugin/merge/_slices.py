@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ._columns import Ints
+from ._kinds import Ints
 from ._lanes import assign_lanes
 
 #: More lanes than this are looked for with a tree instead of one after the other.

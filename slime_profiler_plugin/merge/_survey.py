@@ -7,14 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 
 from slime_profiler_plugin.read import Damage, TraceFile, read_pieces
 
 from ._begins import match_ends
 from ._budget import DurationSizes, EventSizes
-from ._columns import (
+from ._columns import Columns
+from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
+from ._flows import Flows, follow_start, number_flows
+from ._kinds import (
     BEGIN,
     END,
     FLOW_END,
@@ -26,14 +28,11 @@ from ._columns import (
     SHOWN_OLD_ASYNC,
     SLICE,
     Bools,
-    Columns,
     Ints,
-    Kinds,
 )
-from ._filters import NOT_OF_CATEGORY, TOO_SHORT, WITHOUT_SLICE, CategoryMarks, drop_arrows
-from ._flows import Flows, follow_start, number_flows
 from ._ledger import Ledger
 from ._slices import find_innermost, find_next, lay_out_tracks
+from ._table import Table, Texts
 from ._track_names import TrackKey, TrackNames, plain_track
 
 #: What fits 64 bits whatever is added to it, in ns.
@@ -44,7 +43,6 @@ _EARLIEST_WALL_NS: Final = 10**18
 _FAR_NS: Final = 3600 * 10**9
 #: So many numbers of rows are looked up in a table whatever the number of events.
 _FEW_ROWS: Final = 1 << 16
-_TEXTS: Final = "texts.msgpack"
 
 
 class Clock(Protocol):
@@ -94,63 +92,6 @@ class Survey(NamedTuple):
     asyncs: int
     mended: Counter[str]
     sizes: DurationSizes | None
-
-
-class Table(NamedTuple):
-    """The columns that the second reading needs.
-
-    By number of the event: `rows` (number of its row, -1 for what is not written), `kinds` (begins that are
-    written as slices are slices), `starts`, `lengths` (ns), `sizes_class` (empty without a budget).
-    `flow_events` are numbers of events, with their `flow_kinds`, their `flow_ids` from 1 on, the events of
-    the slices they lie on (`flow_slices`, -1: none) and the place among the flow events of their other end
-    (`flow_partners`, -1: none). `async_events` with `async_ids` from 1 on. `begins` are events that are
-    written as slices, `closers` the ends that closed them, `odd_phases` events with a phase of several
-    letters. `keeps_lengths` is 1 where the lengths can stay as they are spelled, else 0.
-    """
-
-    rows: Ints
-    kinds: Kinds
-    starts: Ints
-    lengths: Ints
-    sizes_class: Ints
-    flow_events: Ints
-    flow_kinds: Kinds
-    flow_ids: Ints
-    flow_slices: Ints
-    flow_partners: Ints
-    async_events: Ints
-    async_ids: Ints
-    begins: Ints
-    closers: Ints
-    odd_phases: Ints
-    keeps_lengths: Ints
-
-    def save(self, folder: Path) -> None:
-        """Each column as a file of its own."""
-        for name, column in self._asdict().items():
-            np.save(folder / f"{name}.npy", column)
-
-    @classmethod
-    def load(cls, folder: Path) -> Table:
-        """What `save` left there."""
-        return cls(*(np.load(folder / f"{name}.npy") for name in cls._fields))
-
-
-class Texts(NamedTuple):
-    """Text that events take from others: by event of the begin, the args of the end that closed it; by
-    event of the end of an arrow, the name of its start."""
-
-    end_args: dict[int, bytes]
-    names: dict[int, bytes]
-
-    def save(self, folder: Path) -> None:
-        """In a file of its own."""
-        (folder / _TEXTS).write_bytes(msgspec.msgpack.encode(self))
-
-    @classmethod
-    def load(cls, folder: Path) -> Texts:
-        """What `save` left there."""
-        return msgspec.msgpack.decode((folder / _TEXTS).read_bytes(), type=cls)
 
 
 def survey_trace(task: SurveyTask, advance: Callable[[int], None]) -> Survey:

@@ -20,7 +20,7 @@ from slime_profiler_plugin.clock import (
 )
 from slime_profiler_plugin.read import ProcessRecords, ProcessSeen, TraceFile, TraceWindow
 
-from ._columns import Ints
+from ._kinds import Ints
 
 #: Times beyond are none, and may not wrap around.
 _FARTHEST_NS: Final = 2**62

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from slime_profiler_plugin.clock import decimal_us_to_ns
-from slime_profiler_plugin.merge._columns import Columns, parse_times
+from slime_profiler_plugin.merge._columns import Columns
+from slime_profiler_plugin.merge._exact_times import parse_times
 from slime_profiler_plugin.merge._flows import number_flows
 from slime_profiler_plugin.merge._track_names import plain_track
 from slime_profiler_plugin.read import TraceEvent

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import end_of_arrow, joined, merge, op, write_trace
 
-from slime_profiler_plugin.merge._columns import FLOW_END, FLOW_START, FLOW_STEP
 from slime_profiler_plugin.merge._counts import count_arrows
 from slime_profiler_plugin.merge._filters import drop_arrows
 from slime_profiler_plugin.merge._flows import IdSource, number_flows, pair_flows
+from slime_profiler_plugin.merge._kinds import FLOW_END, FLOW_START, FLOW_STEP
 
 KINDS = {"s": FLOW_START, "t": FLOW_STEP, "f": FLOW_END}
 #: (key, time, letter, name).

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reading import assert_nested
 
 from slime_profiler_plugin.merge._begins import match_ends
-from slime_profiler_plugin.merge._columns import BEGIN, END
+from slime_profiler_plugin.merge._kinds import BEGIN, END
 from slime_profiler_plugin.merge._lanes import assign_lanes
 from slime_profiler_plugin.merge._slices import _STRIDE, find_innermost, find_next, lay_out_tracks
 
