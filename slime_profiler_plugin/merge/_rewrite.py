@@ -211,7 +211,8 @@ class _Rewriter:
             event.id = number
             event.ph = _NEW_LETTERS.get(event.ph, event.ph)
             if first + index in self._names:
-                event.name = Raw(self._names[first + index])
+                name = self._names[first + index]
+                event.name = Raw(name) if name else UNSET
             if event.more is not UNSET:
                 event.more = {
                     key: value for key, value in event.more.items() if key not in ("id", "id2")

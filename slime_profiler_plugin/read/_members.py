@@ -143,7 +143,8 @@ class Members:
         if end == len(text) and text[at] not in '{["':
             raise ScanError(end, "it has no end", is_open=True)
         try:
-            self.metadata[key] = json.loads(content.decode(), parse_constant=_refuse_constant)
+            value = json.loads(content.decode(), parse_constant=_refuse_constant)
+            self.metadata[key] = _as_text(value) if b"\\u" in content else value
         except (ValueError, RecursionError):
             self.metadata[key] = self._load(content, key, at)
         return end
@@ -153,6 +154,7 @@ class Members:
             text = content.decode("utf-8", "replace")
             text = content.decode("utf-8", "replace")
             value = json.loads(text, strict=False, parse_int=_parse_int, parse_constant=_no_constant)
+            value = _as_text(value)
         except (ValueError, RecursionError):
             self._lose(at, f"the value of {key[:80]!r} cannot be read")
             self._searching = False
@@ -177,6 +179,17 @@ def name_other(key: str, before: dict[str, Any]) -> str:
     return ""
 
 
+def _as_text(value: Any) -> Any:
+    """`value` with a question mark for each half of a surrogate: no strict JSON has them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_as_text(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(inner) for key, inner in value.items()}
+    return value
+
+
 def _read_key(text: str, at: int) -> tuple[str, int]:
     """The key at `at`, and where its value begins. Raises `ScanError`."""
     if text[at] != '"':
@@ -192,7 +205,7 @@ def _read_key(text: str, at: int) -> tuple[str, int]:
         raise ScanError(value_at, "it has no end", is_open=True)
     try:
         key = text[at:end].encode("latin-1").decode("utf-8", "replace")
-        return str(json.loads(key, strict=False)), value_at
+        return str(_as_text(json.loads(key, strict=False))), value_at
     except ValueError as error:
         raise ScanError(end, "no JSON string") from error
 
