@@ -12,7 +12,7 @@ def test_half_surrogates_in_what_a_trace_says_of_itself(tmp_path):
     deep = "[" * 400 + '"\\ud800"' + "]" * 400
     source.write_text(
         '{"note\\ud800": 1, "é": "x\\udc00", "o": {"\\ud800": ["\\ud83d\\ude00"]}, '
-        f'"deep": {deep}, "traceEvents": [{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}]}}'
+        f'"deep": {deep}, "traceEvents": [{{"ph": "X", "name": "a", "pid": 1, "ts": 1, "dur": 1}}]}}'
     )
     merge_traces([source], out, MergeOptions(jobs=1))
     (told,) = read_merged(out)["slime_profiler_merge"]["sources"]
