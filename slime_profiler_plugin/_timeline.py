@@ -26,6 +26,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+#: The process that first used this package; a forked child is another one.
+IMPORTED_IN: Final = os.getpid()
+
+
 class Span(Protocol):
     """What `timeline.begin` returns."""
 

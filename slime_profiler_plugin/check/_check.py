@@ -106,9 +106,12 @@ def _in_folder(folder: Path, skipped: dict[str, str]) -> Iterator[TraceFile | Pa
 
 
 def _survey(source: TraceFile | Path) -> FileSurvey:
-    if isinstance(source, Path):
-        return survey_file(source)
+    path = source if isinstance(source, Path) else source.path
+    if path.exists() and not path.is_file():
+        return FileSurvey(path, unreadable="neither a file nor a folder")
     try:
-        return survey_trace(source)
+        return survey_file(source) if isinstance(source, Path) else survey_trace(source)
     except ReadError as error:
-        return FileSurvey(source.path, unreadable=without_path(error, source.path))
+        return FileSurvey(path, unreadable=without_path(error, path))
+    except MemoryError:
+        return FileSurvey(path, unreadable="it has more events than fit into memory")

@@ -22,10 +22,10 @@ _TWIN: Final = ("gpu_user_annotation",)
 
 @file_rule("SP601", "Device event begins before its launch", "warning")
 def before_launch(survey: FileSurvey) -> Iterator[Found]:
-    """By correlation: clock noise between host and device."""
+    """By correlation: clock noise between host and device. It joins within one rank: not in a merged file."""
     events = survey.events
     links = _Links(events)
-    if not len(links.launches):
+    if not len(links.launches) or survey.is_merged:
         return
     values, first = np.unique(links.launch_values, return_index=True)
     place = np.minimum(np.searchsorted(values, links.kernel_values), len(values) - 1)
@@ -48,6 +48,8 @@ def before_launch(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP602", "Annotation without its twin on the device", "warning")
 def without_twin(survey: FileSurvey) -> Iterator[Found]:
     """The host's range launched kernels, and the device has no range of that name, or fewer."""
+    if survey.is_merged:
+        return
     events = survey.events
     links = _Links(events)
     known = links.launches[np.isin(links.launch_values, links.kernel_values)]

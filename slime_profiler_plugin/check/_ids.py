@@ -115,7 +115,7 @@ def unpaired_async(survey: FileSurvey) -> Iterator[Found]:
     )
     odd = np.flatnonzero(balance)
     if len(odd):
-        first = int(table.index[(begin | end) & (table.key == keys[odd[0]])][0])
+        first = int(table.index[(begin | end) & (balance[inverse] != 0)].min())
         count = int(np.abs(balance).sum())
         yield Found(
             count, some(count, "async event", "has", "have") + " no counterpart", events.describe(first)

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from slime_profiler_plugin.read import MOST_RANKS
+
 from ._events import NO_ID, plain, spell
 from ._rules import Found, set_rule, some
 from ._survey import FileSurvey
@@ -32,8 +34,8 @@ def missing_rank(surveys: list[FileSurvey]) -> Iterator[Found]:
     """Fewer ranks are there than the files say there were."""
     for (role, size), members in _by_world(surveys).items():
         seen = {rank for survey in members if (rank := _rank(survey)) is not None}
-        lacking = sorted(set(range(size)) - seen)
-        if lacking and len(members) > 1:
+        lacking = sorted(set(range(size)) - seen) if size <= MOST_RANKS and len(members) > 1 else []
+        if lacking:
             named = ", ".join(map(str, lacking[:_MOST_SHOWN])) + (", …" if len(lacking) > _MOST_SHOWN else "")
             whose = f" of {role}" if role else ""
             yield _about(

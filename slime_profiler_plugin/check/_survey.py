@@ -81,6 +81,11 @@ class FileSurvey:
         keys = set() if self.trace is None else set(self.trace.header.metadata)
         return bool(keys & {MERGE_KEY, FIX_KEY})
 
+    @cached_property
+    def is_merged(self) -> bool:
+        """Whether it holds the events of several files."""
+        return self.trace is not None and MERGE_KEY in self.trace.header.metadata
+
     @property
     def is_database(self) -> bool:
         """Whether the ids are those that our reader gives: the file is a report of Nsight Systems."""

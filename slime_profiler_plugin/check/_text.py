@@ -26,6 +26,8 @@ _LONG_NUMBER: Final = re.compile(rb"(?<![\d.eE+])\d{16,}(?![\d.eE])")
 #: Times in ns are read by those who know that they are.
 _NS_KEY: Final = re.compile(rb'"(?:baseTimeNanoseconds|\w*_ns)"\s*:\s*-?$')
 _EXACT: Final = 2**53
+#: Longer integers are beyond 64 bits.
+_MOST_DIGITS: Final = 20
 _OVERFLOWS: Final = 2**63
 #: Odd, and with bits everywhere: mixes what it multiplies.
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -143,7 +145,7 @@ class TextSurvey:
         large = [
             match.start()
             for match in _long_numbers(chunk, text)
-            if _is_inexact(int(match[0])) and not _NS_KEY.search(chunk[: match.start()][-_SHOWN:])
+            if _is_inexact(match[0]) and not _NS_KEY.search(chunk[: match.start()][-_SHOWN:])
         ]
         if large:
             self._note_all(self.large_integers, chunk, inside.drop(np.array(large, np.int64)), byte, line)
@@ -190,8 +192,11 @@ def _surroundings(chunk: bytes, at: int) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
-def _is_inexact(value: int) -> bool:
+def _is_inexact(digits: bytes) -> bool:
     """Whether a number cannot be kept by a reader that has doubles, or signed 64-bit integers."""
+    if len(digits.lstrip(b"0")) > _MOST_DIGITS:  # nor is it to be read here
+        return True
+    value = int(digits)
     return value > _EXACT and (value >= _OVERFLOWS or int(float(value)) != value)
 
 
@@ -233,13 +238,10 @@ def _are_digits(text: Array) -> Array:
 
 def _commas_before_an_end(text: Array) -> Array:
     """Positions of commas with nothing but white space between them and a closing bracket."""
-    before = np.flatnonzero((text == _CLOSE) | (text == _CLOSE_LIST)) - 1
-    found = []
-    while len(before := before[before >= 0]):
-        bytes_there = text[before]
-        found.append(before[bytes_there == _COMMA])
-        before = before[bytes_there <= _SPACE] - 1
-    return np.sort(np.concatenate([_NOWHERE, *found]))
+    solid = np.flatnonzero(text > _SPACE)
+    commas, after = solid[:-1], text[solid[1:]]
+    found: Array = commas[(text[commas] == _COMMA) & ((after == _CLOSE) | (after == _CLOSE_LIST))]
+    return found
 
 
 def _repeated_keys(plain: bytes, text: Array, quotes: Array, inside: _Inside) -> Iterator[int]:

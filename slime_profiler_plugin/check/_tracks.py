@@ -167,7 +167,7 @@ def idle_metadata(survey: FileSurvey) -> Iterator[Found]:
     """Names for processes that do nothing: all GPUs of the machine, for one."""
     busy = {plain(pid) for pid, _ in survey.events.tracks}
     idle = [pid for pid in survey.events.names.spelled if plain(pid) not in busy]
-    if idle and busy:
+    if idle and busy and not survey.is_merged:  # where a missing rank is one
         noun = "process has" if len(idle) == 1 else "processes have"
         yield Found(
             len(idle), f"{len(idle)} {noun} metadata and no event", f"pid {spell(min(idle, key=str))}"

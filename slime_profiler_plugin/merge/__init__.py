@@ -1,4 +1,6 @@
-"""Merging: every source of a run on one clock, as one Chrome trace per rollout."""
+"""Merging: a run on one clock, as one Chrome trace per rollout, or traces of anyone's as one."""
+
+from slime_profiler_plugin.read import MERGE_KEY
 
 from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
 from ._exact_times import parse_times
@@ -6,7 +8,7 @@ from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
-from ._options import MERGE_KEY, MergeOptions, parse_options
+from ._options import MergeOptions, parse_options
 from ._paths import merge_paths
 from ._report import DamageReport, InputReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice

@@ -44,6 +44,15 @@ def can_be_member(path: Path) -> bool:
     return path.name.endswith(_SUFFIXES)
 
 
+class Archived(NamedTuple):
+    """An archive that was written: its path, ``None`` where there is none; the names of what cannot be in it;
+    why it could not be written."""
+
+    path: str | None
+    without: list[str]
+    failed: str | None = None
+
+
 def archive_path(path: Path) -> Path:
     """Where the archive of an output goes.
 
@@ -83,11 +92,8 @@ def write_archive(path: Path, members: Sequence[Member], attributes: Mapping[str
 
 def archive_sources(
     path: Path, first: Sequence[Member], sources: Sequence[TraceSource], attributes: Mapping[str, str | int]
-) -> tuple[str | None, list[str]]:
-    """Write the archive of the output at `path`: `first`, then every source that can be in one.
-
-    Gives its path, ``None`` where nothing can be in it, and the files that cannot.
-    """
+) -> Archived:
+    """Write the archive of the output at `path`: `first`, then every source that can be in one."""
     placed = [source for source in sources if source.first_ns is not None]
     without = [source.trace.path.name for source in placed if not can_be_member(source.trace.path)]
     members = [
@@ -99,10 +105,13 @@ def archive_sources(
         ),
     ]
     if not members:
-        return None, without
+        return Archived(None, without)
     target = archive_path(path)
-    write_archive(target, members, attributes)
-    return str(target), without
+    try:
+        write_archive(target, members, attributes)
+    except OSError as error:  # the output itself is there already
+        return Archived(None, without, f"{target}: {error.strerror or error}")
+    return Archived(str(target), without)
 
 
 def describe_members(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,6 +29,8 @@ from ._writer import TraceWriter
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+#: A name that nobody chose.
+_SCRATCH: Final = re.compile(r"/\.[^/]+\.tmp(/|$)")
 #: A record, written out, is about this long; bytes.
 _RECORD_SIZE: Final = 400
 
@@ -49,8 +52,13 @@ class Written(NamedTuple):
 def scratch_folder(out: Path) -> Iterator[Path]:
     """A folder for what is kept between the two readings, on the disk of the output; it is removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent) as folder:
-        yield Path(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=out.parent) as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.filename is None or _SCRATCH.search(str(error.filename)):
+            error.filename, error.filename2 = str(out), None
+        raise
 
 
 class Readings:

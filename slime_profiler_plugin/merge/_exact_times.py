@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +13,9 @@ from slime_profiler_plugin.clock import decimal_us_to_ns
 
 from ._kinds import Bools, Ints
 
+#: Numbers beyond are this one: it is beyond the clock as well.
+_FARTHEST_NS: Final = 2**63 - 1
+_NUMBER: Final = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _COMMA, _DOT, _MINUS = b",.-"
 #: Numbers of as many characters, dot and sign included, fit 64 bits whatever they are multiplied by here.
 _MOST_CHARACTERS: Final = 17
@@ -95,8 +99,11 @@ def _parse_plain(text: bytes, count: int) -> Ints | None:
 
 
 def _parse_one(text: Raw | UnsetType) -> int | None:
+    number = bytes(text).strip(b'"')  # type: ignore[arg-type]
     try:
-        value = decimal_us_to_ns(bytes(text).strip(b'"'))  # type: ignore[arg-type]
+        value = decimal_us_to_ns(number)
     except ValueError:
-        return None
-    return value if abs(value) < 2**63 else None
+        if not _NUMBER.fullmatch(number):
+            return None
+        value = 0 if abs(float(number)) < 1 else -_FARTHEST_NS if number.startswith(b"-") else _FARTHEST_NS
+    return max(-_FARTHEST_NS, min(value, _FARTHEST_NS))

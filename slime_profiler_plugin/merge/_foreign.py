@@ -7,15 +7,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.read import Damage, Discovery, TraceFile, TraceHeader, discover
+from slime_profiler_plugin.read import (
+    MERGE_KEY,
+    MOST_RANKS,
+    Damage,
+    Discovery,
+    ReadError,
+    TraceFile,
+    TraceHeader,
+    TraceRefusedError,
+    discover,
+    open_trace,
+)
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._archive import archive_sources, refuse_inputs
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._flows import IdSource
-from ._naming import name_traces, trace_order
+from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_traces, trace_order
 from ._notes import Note
-from ._options import MERGE_KEY, MergeOptions
+from ._options import MergeOptions
 from ._report import (
     InputReport,
     MergeReport,
@@ -32,13 +43,10 @@ from ._words import format_missing
 
 #: Where a merge of traces goes when nothing else is said.
 DEFAULT_NAME: Final = "merged.trace.json.gz"
-WALL_CLOCK: Final = "wall clock"
-UNKNOWN_CLOCK: Final = "clock unknown"
 _BASE_KEY: Final = "baseTimeNanoseconds"
 _SUFFIXES: Final = (".json", ".json.gz")
 #: Sources further apart than this are hardly of one run, ns.
 _FAR_APART_NS: Final = 24 * 3600 * 10**9
-_MOST_RANKS: Final = 100_000
 
 
 def merge_traces(
@@ -60,7 +68,7 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
     path = _output_path(out)
     refuse_inputs(path, found.traces, options)
     traces = sorted((t for t in found.traces if options.takes(t.owner.role, t.owner.rank)), key=trace_order)
-    left_out = [str(t.path) for t in found.traces if t not in traces]
+    left_out = [str(t.path) for t in found.traces if not options.takes(t.owner.role, t.owner.rank)]
     damage = {str(d): d for d in found.damage}
     if not traces:
         raise MergeError(f"nothing to merge{_reasons(found, left_out)}")
@@ -79,6 +87,7 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
             raise MergeError(f"no event to merge{_damage_told(damage)}")
         warnings.extend(_tell_distance(sources))
         warnings.extend(_tell_duplicates(traces))
+        warnings.extend(_tell_worlds(ranks))
         output = _assemble(path, folder, sources, ranks, min(starts, default=0), options)
     return MergeReport(
         run_id=None,
@@ -112,6 +121,16 @@ def _output_path(out: Path | None) -> Path:
             raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         path = path / DEFAULT_NAME
     return path
+
+
+def _is_merged(path: Path) -> bool:
+    try:
+        open_trace(path)
+    except TraceRefusedError as error:
+        return error.is_merged
+    except ReadError:
+        pass
+    return False
 
 
 def _labels(trace: TraceFile) -> str:
@@ -190,6 +209,13 @@ def _tell_duplicates(traces: Sequence[TraceFile]) -> list[str]:
     return told
 
 
+def _tell_worlds(ranks: Sequence[RanksReport]) -> Iterator[str]:
+    """Sizes that cannot be believed: who is missing is not said then."""
+    for report in ranks:
+        if report.world_size is not None and report.world_size > MOST_RANKS:
+            yield f"{report.role}: a world of {report.world_size} ranks is not believed: none is missing"
+
+
 def _count_ranks(traces: Sequence[TraceFile], options: MergeOptions) -> list[RanksReport]:
     """Who is there, of those that number themselves; a single trace is not asked for the others."""
     groups: dict[str, list[TraceFile]] = defaultdict(list)
@@ -200,7 +226,7 @@ def _count_ranks(traces: Sequence[TraceFile], options: MergeOptions) -> list[Ran
     for role, group in groups.items():
         seen = {trace.owner.rank for trace in group}
         size = max((t.owner.world_size for t in group if t.owner.world_size is not None), default=None)
-        listed = range(size) if size is not None and size <= _MOST_RANKS and len(group) > 1 else range(0)
+        listed = range(size) if size is not None and size <= MOST_RANKS and len(group) > 1 else range(0)
         named = None if role == "rank" else role
         missing = [rank for rank in listed if rank not in seen and options.takes(named, rank)]
         reports.append(RanksReport(attempt=0, role=role, seen=len(seen), world_size=size, missing=missing))
@@ -219,6 +245,7 @@ def _assemble(
     for source in sources:
         source.claim(tracks, ids)
     notes = list(_note_missing(ranks, origin, tracks))
+    last = max((s.last_ns + s.shift_ns for s in sources if s.last_ns is not None), default=origin)
     base = origin if any(s.survey.is_wall and s.first_ns is not None for s in sources) else None
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
     if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
@@ -248,14 +275,14 @@ def _assemble(
         written,
         path=path,
         rollouts=[],
-        lasted_ns={},
+        lasted_ns={0: last - origin},
         notes=len(notes),
         base_ns=origin,
         base_unix_ns=base,
         sources=[source.ledger for source in sources],
     )
     if options.archive:
-        report.archive, report.not_archived = archive_sources(path, [], sources, {})
+        report.note_archive(archive_sources(path, [], sources, {}))
     return report
 
 

@@ -111,15 +111,13 @@ def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str
         for attempt, ns in output.lasted_ns.items()
     )
     dropped = output.total.dropped
-    told = (
-        f"{_name_rollouts(output.rollouts)}{f' lasted {lasted}' if lasted else ''}; "
-        if output.rollouts
-        else ""
-    )
-    drawn = output.arrows + output.counts.get("arrows", 0)
+    if output.rollouts:
+        told = f"{_name_rollouts(output.rollouts)}{f' lasted {lasted}' if lasted else ''}; "
+    else:
+        told = f"{lasted} in all; "
     yield (
         f"  {Path(output.path).name}: {told}"
-        f"{_count(output.events, 'event')}, {_count(drawn, 'arrow')}, "
+        f"{_count(output.events, 'event')}, {_count(output.arrows, 'arrow')}, "
         + (f"{sum(dropped.values())} dropped" if dropped else "nothing dropped")
     )
     for reason, count in dropped.items():
@@ -127,6 +125,8 @@ def _format_output(output: OutputReport, several_attempts: bool) -> Iterator[str
     yield from _format_budget(output)
     if output.archive is not None:
         yield f"    {Path(output.archive).name}: the sources as they are, for Perfetto 58.2 or newer"
+    if output.archive_failed is not None:
+        yield f"    the archive was not written: {output.archive_failed}"
     if output.not_archived:
         yield f"    not in the archive: {', '.join(bound_items(output.not_archived, _IGNORED_LISTED))}"
     for what, count in output.mended.items():

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from slime_profiler_plugin.read import Damage, ProcessRecords, TraceFile, TraceWindow, VanishedError, read_run
 
-from ._archive import Member, archive_sources, refuse_inputs
+from ._archive import Archived, Member, archive_sources, refuse_inputs
 from ._assemble import Readings, Written, scratch_folder, write_output
 from ._clock_check import check_report
 from ._flows import IdSource
 from ._ledger import Ledger
-from ._naming import name_trace
+from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_trace
 from ._notes import Note, note_absence, note_missing, note_rollouts
 from ._options import MergeOptions
 from ._records import RecordSource
@@ -140,7 +140,7 @@ class _RunOutput:
             for trace in traces:
                 self._damage.update((str(d), d) for d in trace.damage)
             for extra in extras:
-                self._note_input(extra)
+                self._note_input(extra, wanted.path)
             tracks, ids = Tracks(), IdSource()
             title = ", ".join(map(name_rollout, wanted.rollouts))
             notes = note_rollouts(shared.run.run_id, title, selection, tracks)
@@ -253,9 +253,11 @@ class _RunOutput:
         self._damage.update((str(d), d) for _, damage in found for d in damage)
         return [ledger for ledger, _ in found]
 
-    def _note_input(self, extra: TraceSource) -> None:
+    def _note_input(self, extra: TraceSource, output: Path) -> None:
         path = extra.trace.path
-        clock = "wall clock" if extra.survey.is_wall else "unknown"
+        if extra.survey.is_wall and not extra.ledger.written:
+            self._warnings.append(f"{path}: nothing of it lies in the time of {output.name}")
+        clock = WALL_CLOCK if extra.survey.is_wall else UNKNOWN_CLOCK
         self.inputs[path] = InputReport(
             file=str(path),
             format=extra.trace.format,
@@ -320,9 +322,7 @@ class _RunOutput:
             sources=ledgers,
         )
         if self._options.archive:
-            report.archive, report.not_archived = self._archive(
-                wanted, folder, sources, notes, tracks, origin
-            )
+            report.note_archive(self._archive(wanted, folder, sources, notes, tracks, origin))
         return report
 
     def _archive(
@@ -333,7 +333,7 @@ class _RunOutput:
         notes: list[Note],
         tracks: Tracks,
         origin: int,
-    ) -> tuple[str | None, list[str]]:
+    ) -> Archived:
         """The records as a trace of their own, and beside it the windows and other traces as they are."""
         records = [source for source in sources if isinstance(source, RecordSource)]
         phases = folder / "phases.trace.json.gz"

@@ -12,8 +12,10 @@ from slime_profiler_plugin.read import Owner, TraceFile
 
 from ._tracks import DOT, format_ranks
 
+#: What the times of a trace are, in reports and names.
+WALL_CLOCK: Final = "wall clock"
+UNKNOWN_CLOCK: Final = "clock unknown"
 #: Formats of files that hold the events of several ranks.
-_SAYS_NOTHING: Final = frozenset({"trace", "traces", "profile", "profiler"})
 _OF_MANY: Final = frozenset({"ray", "nsys"})
 _SUFFIXES: Final = (".gz", ".zip", ".json", ".trace", ".pt", ".sqlite", ".nsys-rep")
 
@@ -46,7 +48,7 @@ def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
     if owner.ranks:
         parts.append(format_ranks(owner.ranks))
     is_known = owner.role is not None or owner.rank is not None or bool(owner.ranks)
-    if is_known and owner.detail and owner.detail not in _SAYS_NOTHING:
+    if owner.role == "engine" and owner.detail:
         parts.append(owner.detail)
     if not is_known:
         parts = ["rank unknown", stem(path)]

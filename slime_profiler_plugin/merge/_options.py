@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ._rollouts import MergeUsageError
+from slime_profiler_plugin.read import MERGE_KEY, MOST_RANKS
 
-#: Top-level key of what a merge writes; a file that has it is no source of another.
-MERGE_KEY: Final = "slime_profiler_merge"
+from ._rollouts import MergeUsageError
 
 _STRETCH: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s)")
 _SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 _UNITS_NS: Final = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
-_MOST_RANKS: Final = 10**6
 
 #: Told now and then: what is being done, bytes read so far, bytes to read.
 Progress = Callable[[str, int, int], None]
@@ -30,7 +28,8 @@ class MergeOptions:
     `categories`: only events of those. `min_duration_ns`: only slices that lasted as long, arrows only where
     both of their slices are there. `window_ns`: only what touches that stretch, in ns from the start of the
     whole. `budget_bytes`: about how large the output may be before it is compressed; the shortest kernels go
-    first; 0 for no bound. `archive`: also a ZIP of the untouched sources with Perfetto's manifest.
+    first; 0 for no bound. `archive`: also a ZIP of the untouched sources with Perfetto's manifest. `mark`:
+    the top-level key that says what wrote the output. `progress` is told how far it is.
     """
 
     jobs: int = 0
@@ -89,7 +88,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     for part in text.split(","):
         match = _STRETCH.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last or last - first > _MOST_RANKS:
+        if first > last or last - first > MOST_RANKS:
             raise MergeUsageError(
                 f"--ranks {text!r}: allowed are numbers and stretches a-b, with commas between"
             )

@@ -38,6 +38,7 @@ def merge_paths(
         else:
             others.append(path)
     found = discover(others)
+    found.skipped.extend((run, "a run: name its folder itself") for run in found.runs)
     if not folders:
         if rollouts is not None or attempt is not None:
             raise MergeUsageError(

@@ -9,6 +9,7 @@ import msgspec
 
 from slime_profiler_plugin.read import Damage
 
+from ._archive import Archived
 from ._assemble import Written
 from ._ledger import Ledger
 
@@ -28,7 +29,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     compressed. `counts` say what the events of traces are and what becomes of their arrows, `mended` which of
     them are written other than they were read. Slices shorter than `kernel_threshold_ns`, if kernels, or
     `slice_threshold_ns` were dropped for the budget; 0: none. `archive`: the ZIP that was asked for,
-    `not_archived`: files of kinds that it cannot hold.
+    `not_archived`: files of kinds that it cannot hold, `archive_failed`: why it could not be written.
     """
 
     path: str
@@ -50,6 +51,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
     sources: list[Ledger]
     archive: str | None = None
     not_archived: list[str] = []
+    archive_failed: str | None = None
 
     @classmethod
     def of(
@@ -71,7 +73,7 @@ class OutputReport(msgspec.Struct, kw_only=True):
             lasted_ns=lasted_ns,
             events=written.events,
             notes=notes,
-            arrows=written.arrows_drawn.total(),
+            arrows=written.arrows_drawn.total() + written.counts["arrows"],
             arrows_drawn=dict(written.arrows_drawn),
             arrows_not_drawn=dict(written.arrows_not_drawn),
             base_ns=base_ns,
@@ -84,6 +86,10 @@ class OutputReport(msgspec.Struct, kw_only=True):
             total=written.total,
             sources=sources,
         )
+
+    def note_archive(self, archived: Archived) -> None:
+        """What became of the archive that was asked for."""
+        self.archive, self.not_archived, self.archive_failed = archived
 
 
 class InputReport(msgspec.Struct, kw_only=True):
@@ -166,6 +172,7 @@ class MergeReport(msgspec.Struct, kw_only=True):
         if not self.outputs:
             return 1
         partial = any(d.kind in _LOSSES for d in self.damage) or any(r.missing for r in self.ranks)
+        partial |= any(output.archive_failed is not None for output in self.outputs)
         return 3 if partial and not allow_partial else 0
 
     def to_builtins(self) -> dict[str, Any]:
@@ -188,7 +195,7 @@ def conservation(written: Written, notes: int, sources: list[Ledger]) -> dict[st
         "sources": sources,
         "counts": written.counts,
         "mended": written.mended,
-        "arrows": written.arrows_drawn.total(),
+        "arrows": written.arrows_drawn.total() + written.counts["arrows"],
         "arrows_drawn": written.arrows_drawn,
         "arrows_not_drawn": written.arrows_not_drawn,
     }

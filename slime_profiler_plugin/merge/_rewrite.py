@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,15 @@ from ._filters import OUTSIDE_WINDOW, drop_arrows
 from ._kinds import COUNTER, FLOW_END, FLOW_START, Bools, Ints
 from ._ledger import ConservationError
 from ._part import Part, PartWriter
-from ._source import add_members, decode_members, members, raw_us
+from ._source import add_members, decode_members, encode_value, members, raw_us
 from ._table import Table, Texts
 
 _ENCODER: Final = msgspec.json.Encoder()
 _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})
 #: Key of an event under which its args stand as they were, where others are written.
+#: Times of a thread's own clock, which pass through.
+_THREAD_TIMES: Final = frozenset({"tts", "tdur"})
+_NUMBER: Final = re.compile(rb"-?\d{1,18}(\.\d+)?")
 _AS_READ: Final = "args_as_read"
 _SLICES: Final = frozenset({"X", "B"})
 #: Perfetto numbers the arrows of flow events from 1 on, and takes a ``bind_id`` as it stands.
@@ -172,8 +176,8 @@ class _Rewriter:
             return 0
         numbers = rows[kept]
         times = self._times[first:last][kept]
-        self._set_ids(piece, first, last)
         self._mend_phases(piece, first, last)
+        self._set_ids(piece, first, last)
         self._mend_counters(piece, first, last)
         self._set_begins(piece, first, last)
         chosen = piece if len(kept) == len(piece) else [piece[index] for index in kept.tolist()]
@@ -188,10 +192,22 @@ class _Rewriter:
         if self._annotation:
             self._annotate(chosen)
         if [event.more for event in chosen].count(UNSET) < len(chosen):
+            self._mend_thread_times(chosen)
             writer.write(b",\n" + b",\n".join(_encode_whole(event) for event in chosen))
         else:
             writer.write_events(_ENCODER, chosen)
         return len(chosen)
+
+    def _mend_thread_times(self, chosen: list[TraceEvent]) -> None:
+        """One that is no number goes by another name: Perfetto (v52) gives up on the whole file for it."""
+        for event in chosen:
+            more = event.more
+            if more is UNSET or more.keys().isdisjoint(_THREAD_TIMES):
+                continue
+            odd = {key for key in _THREAD_TIMES & more.keys() if not _is_number(more[key])}
+            if odd:
+                self.mended["time of a thread's clock that is no number, kept beside it"] += 1
+                event.more = {f"{key}_as_read" if key in odd else key: more[key] for key in more}
 
     def _set_ids(self, piece: list[TraceEvent], first: int, last: int) -> None:
         begin, end = np.searchsorted(self._id_events, [first, last])
@@ -251,10 +267,35 @@ class _Rewriter:
                 event.ph = "X"
                 event.dur = Raw(b"0")
                 if number in self._end_args:
-                    event.args = _join_args(event.args, self._end_args[number])
+                    self._join_args(event, self._end_args[number])
                 if self._closers[number] < 0:
-                    text = b"{}" if event.args is UNSET else bytes(event.args)
-                    event.args = Raw(add_members(text, b'"unclosed":true'))
+                    self._add_args(event, b'"unclosed":true')
+
+    def _join_args(self, event: TraceEvent, end: bytes) -> None:
+        """Add the args of the end that closed it; where both name one, the end's."""
+        more = decode_members(end)
+        if more is None:
+            self._keep_args(event, Raw(end), "args_of_end_as_read")
+            return
+        if event.args is not UNSET:
+            first = decode_members(event.args)
+            if first is None:
+                self._keep_args(event, event.args, _AS_READ)
+            else:
+                more = {**first, **more}
+        event.args = Raw(b"{" + members(more) + b"}")
+
+    def _add_args(self, event: TraceEvent, more: bytes) -> None:
+        text = b"{}" if event.args is UNSET else bytes(event.args)
+        if decode_members(text) is None:
+            self._keep_args(event, Raw(text), _AS_READ)
+            text = b"{}"
+        event.args = Raw(add_members(text, more))
+
+    def _keep_args(self, event: TraceEvent, args: Raw, key: str) -> None:
+        """Args that are no object can take nothing in."""
+        self.mended["args that are no object, kept beside others"] += 1
+        event.more = {**({} if event.more is UNSET else event.more), key: args}
 
     def _set_lengths(self, chosen: list[TraceEvent], lengths: Ints) -> None:
         for event, length in zip(chosen, lengths.tolist(), strict=True):
@@ -264,8 +305,7 @@ class _Rewriter:
     def _annotate(self, chosen: list[TraceEvent]) -> None:
         for event in chosen:
             if event.cat is not UNSET and event.ph == "X" and bytes(event.cat) in _ANNOTATIONS:
-                text = b"{}" if event.args is UNSET else bytes(event.args)
-                event.args = Raw(add_members(text, self._annotation))
+                self._add_args(event, self._annotation)
 
 
 def _encode_whole(event: TraceEvent) -> bytes:
@@ -274,11 +314,5 @@ def _encode_whole(event: TraceEvent) -> bytes:
     return text if more is UNSET else add_members(text, members(more))
 
 
-def _join_args(begin: Raw | Any, end: bytes) -> Raw:
-    """The args of a begin and of its end; where both name one, the end's."""
-    if begin is UNSET:
-        return Raw(end)
-    first, second = decode_members(begin), decode_members(end)
-    if first is None or second is None:
-        return begin
-    return Raw(b"{" + members({**first, **second}) + b"}")
+def _is_number(value: object) -> bool:
+    return _NUMBER.fullmatch(encode_value({"": value})[4:-1].strip(b'"')) is not None

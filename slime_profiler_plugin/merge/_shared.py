@@ -37,8 +37,10 @@ class Shared:
         #: Processes and windows that are asked for.
         self.ordered = [r for r in ordered if options.takes(r.process.role, r.process.rank)]
         self.windows = [w for w in run.windows if options.takes(w.role, w.rank)]
-        self.left_out = [self._names[r.key] for r in ordered if r not in self.ordered]
-        self.left_out += [w.path.name for w in run.windows if w not in self.windows]
+        self.left_out = [
+            self._names[r.key] for r in ordered if not options.takes(r.process.role, r.process.rank)
+        ]
+        self.left_out += [w.path.name for w in run.windows if not options.takes(w.role, w.rank)]
 
     def name(self, records: ProcessRecords, part: str | None = None) -> str:
         """``actor rank 3 · tp1 pp0 dp1 · phases``, with what the reader must know in between."""

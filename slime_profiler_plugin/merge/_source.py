@@ -1,19 +1,11 @@
-"""What the merge asks of everything it reads from.
-
-Each source is read twice. The survey finds out which events belong to the output, where
-they stand and which ids they need; then, when the origin of time is known, the events are
-written. A format joins as one more kind of source.
-"""
+"""Ids in args, and JSON as text: numbers that are exact, members that are added."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
-
-from ._ledger import Ledger
 
 
 class Context(NamedTuple):
@@ -21,20 +13,6 @@ class Context(NamedTuple):
 
     run_id: str
     attempt: int
-
-
-class Source(Protocol):
-    """One input of a merge."""
-
-    ledger: Ledger
-    #: Earliest start among the events that belong to the output (reference ns); set by the survey.
-    first_ns: int | None
-
-    def survey(self) -> None:
-        """First reading. Tracks are claimed here, in order of presentation."""
-
-    def events(self, origin_ns: int) -> Iterator[list[bytes]]:
-        """Second reading: encoded events with times relative to `origin_ns`."""
 
 
 #: Writes any value that stands in args as strict JSON.
@@ -60,7 +38,27 @@ def raw_us(ns: int) -> Raw:
 
 def members(values: dict[str, Any]) -> bytes:
     """The members of a JSON object, without its braces."""
-    return ENCODER.encode(values)[1:-1]
+    return encode_value(values)[1:-1]
+
+
+def encode_value(value: dict[str, Any]) -> bytes:
+    """As strict JSON; what is no text, such as bytes of a file's name that are not UTF-8, is replaced."""
+    try:
+        return ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return ENCODER.encode(_as_text(value))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_as_text, value))
+    if isinstance(value, msgspec.Struct):
+        return _as_text(msgspec.structs.asdict(value))
+    return value
 
 
 def decode_members(text: bytes | Raw) -> dict[str, Raw] | None:

@@ -31,6 +31,7 @@ from ._kinds import (
     Ints,
 )
 from ._ledger import Ledger
+from ._rollouts import MergeError
 from ._slices import find_innermost, find_next, lay_out_tracks
 from ._table import Table, Texts
 from ._track_names import TrackKey, TrackNames, plain_track
@@ -39,6 +40,8 @@ from ._track_names import TrackKey, TrackNames, plain_track
 _LATEST_NS: Final = 2**62
 #: A file whose latest time is before this Unix time (in 2001) does not count from 1970.
 _EARLIEST_WALL_NS: Final = 10**18
+#: How often flows are numbered anew, because ends among them lead nowhere.
+_MOST_ROUNDS: Final = 20
 #: An event at time 0 is none where everything else is at least this much later, ns.
 _FAR_NS: Final = 3600 * 10**9
 #: So many numbers of rows are looked up in a table whatever the number of events.
@@ -95,7 +98,17 @@ class Survey(NamedTuple):
 
 
 def survey_trace(task: SurveyTask, advance: Callable[[int], None]) -> Survey:
-    """Read the trace once. `advance` is told how many bytes of the file were read since the last call."""
+    """Read the trace once. `advance` is told how many bytes of the file were read since the last call.
+
+    Raises `MergeError` where the columns do not fit into memory.
+    """
+    try:
+        return _survey(task, advance)
+    except MemoryError:
+        raise MergeError(f"{task.trace.path} has more events than fit into memory") from None
+
+
+def _survey(task: SurveyTask, advance: Callable[[int], None]) -> Survey:
     damage: list[Damage] = []
     names = TrackNames(task.trace.header.identity.get("pid"))
     columns = Columns(plain_track)
@@ -271,7 +284,7 @@ class _Surveyed:
         self._drop("end of an arrow that lies on no slice", self._marks(events[goes]))
         # What binds to the next slice is drawn when that begins, without a start from the first slice of all.
         at = np.maximum(times, self._starts[slices])
-        while True:
+        for _ in range(_MOST_ROUNDS):
             kept = np.flatnonzero(~goes)
             kinds, names = flows.kinds[in_use[kept]], flows.names[in_use[kept]]
             found = number_flows(flows.keys[in_use[kept]], times[kept], kinds, names)
@@ -280,6 +293,12 @@ class _Surveyed:
                 break
             goes[kept[stray]] = True
             self._drop("end of an arrow without a start before it", self._marks(events[kept[stray]]))
+        else:  # ids that are used again and again: what binds to the next slice is given up
+            goes |= binds_next
+            self._drop("end of an arrow without a start before it", self._marks(events[binds_next]))
+            kept = np.flatnonzero(~goes)
+            kinds, names = flows.kinds[in_use[kept]], flows.names[in_use[kept]]
+            found = number_flows(flows.keys[in_use[kept]], times[kept], kinds, names)
         self._flows: Flows = found
         self._flow_events, self._flow_slices, self._flow_kinds = events[kept], slices[kept], kinds
         self._take_names(names)

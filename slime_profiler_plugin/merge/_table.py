@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,13 @@ import numpy as np
 from ._kinds import Ints, Kinds
 
 _TEXTS: Final = "texts.msgpack"
+
+
+class _Sink:
+    """A file for numpy, which does not say why it cannot write to one that it takes for a file itself."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write = file.write
 
 
 class Table(NamedTuple):
@@ -45,7 +52,8 @@ class Table(NamedTuple):
     def save(self, folder: Path) -> None:
         """Each column as a file of its own."""
         for name, column in self._asdict().items():
-            np.save(folder / f"{name}.npy", column)
+            with (folder / f"{name}.npy").open("wb") as file:
+                np.save(_Sink(file), column)
 
     @classmethod
     def load(cls, folder: Path) -> Table:

@@ -1,4 +1,4 @@
-"""Processes and threads of a torch.profiler file, and what to call them: rules 1 and 2."""
+"""Processes and threads of a trace, and what to call them: rules 1 and 2."""
 
 from __future__ import annotations
 

@@ -194,4 +194,7 @@ def _serve(
             answer = work(tasks[task], advance)
         except Exception as error:  # noqa: BLE001 - raised again in the parent
             answer = Failed(_portable(error))
-        connection.send(answer)
+        try:
+            connection.send(answer)
+        except OSError:  # nobody is there any more
+            return

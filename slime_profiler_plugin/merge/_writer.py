@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from ._part import GZIP_HEADER, Part, PartWriter, append_file, end_stream, gzip_trailer
-from ._source import ENCODER, members
+from ._source import encode_value, members
 
 
 class TraceWriter:
@@ -45,7 +45,7 @@ class TraceWriter:
 
     def write_values(self, events: list[dict[str, Any]]) -> None:
         """Append events that are not encoded yet."""
-        self.write([ENCODER.encode(event) for event in events])
+        self.write([encode_value(event) for event in events])
 
     def append(self, part: Part, path: Path) -> None:
         """Append a part, each of whose pieces begins with a comma; its file is removed."""

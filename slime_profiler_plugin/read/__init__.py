@@ -1,10 +1,11 @@
-"""Reading what the recorder wrote: record files, torch.profiler windows, whole runs."""
+"""Reading: what the recorder wrote, and traces of anyone's."""
 
 from ._damage import Damage, ReadError, VanishedError
 from ._entries import list_entries, list_sources, read_run_file
 from ._files import read_blocks
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
+from ._recognise import MERGE_KEY
 from .discover import Discovery, discover
 from .folders import (
     FolderOfRunsError,
@@ -18,11 +19,13 @@ from .folders import (
 from .glance import Glance, glance_processes
 from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
-from .run import RoleRanks, Run, TraceWindow, count_ranks
+from .run import MOST_RANKS, RoleRanks, Run, TraceWindow, count_ranks
 from .traces import Owner, TraceFile, open_trace, read_pieces
 
 __all__ = [
     "DESCRIPTIONS",
+    "MERGE_KEY",
+    "MOST_RANKS",
     "Block",
     "Damage",
     "Discovery",

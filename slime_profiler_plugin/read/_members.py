@@ -152,7 +152,6 @@ class Members:
     def _load(self, content: bytes, key: str, at: int) -> Any:
         try:
             text = content.decode("utf-8", "replace")
-            text = content.decode("utf-8", "replace")
             value = json.loads(text, strict=False, parse_int=_parse_int, parse_constant=_no_constant)
             value = _as_text(value)
         except (ValueError, RecursionError):

@@ -19,6 +19,7 @@ from ._process import ProcessRecords, scan_process
 from .kineto import TraceRefusedError, read_header
 from .records import LinesRefusedError, Segment, read_process_line
 from .run import Run, TraceWindow
+from .traces import pack
 
 #: More segments than the budget of a process allows for: a damaged number.
 _MOST_SEGMENTS: Final = 1000
@@ -253,7 +254,7 @@ def _read_window(run: Run, folder_name: str, paths: list[Path]) -> TraceWindow |
     match = layout.TRACE_FILE.fullmatch(path.name.removesuffix(_UNFINISHED))
     assert match is not None, "only such names are collected"
     try:
-        header = read_header(path)
+        header = pack(read_header(path))
     except VanishedError:
         raise
     except (TraceRefusedError, ReadError) as error:

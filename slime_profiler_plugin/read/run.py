@@ -17,7 +17,7 @@ from .kineto import TraceHeader
 from .traces import Owner, TraceFile
 
 #: A larger world is a damaged number, and not worth a list of who is missing.
-_MOST_RANKS: Final = 1_000_000
+MOST_RANKS: Final = 100_000
 
 
 class TraceWindow(NamedTuple):
@@ -57,7 +57,7 @@ class RoleRanks(NamedTuple):
     def missing(self) -> list[int]:
         """Ranks that should be there and are not."""
         size = self.world_size or 0
-        return sorted(set(range(size)) - self.seen) if size <= _MOST_RANKS else []
+        return sorted(set(range(size)) - self.seen) if size <= MOST_RANKS else []
 
 
 def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:

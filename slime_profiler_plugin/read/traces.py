@@ -47,10 +47,10 @@ def open_trace(path: Path) -> TraceFile:
     head = read_head(path)
     form = recognise(path, head)
     owner = find_owner(path.name, head.header, is_engine=form == "sglang")
-    return TraceFile(path, form, _pack(head.header), owner)
+    return TraceFile(path, form, pack(head.header), owner)
 
 
-def _pack(header: TraceHeader) -> TraceHeader:
+def pack(header: TraceHeader) -> TraceHeader:
     """With lists and objects of the metadata as JSON text.
 
     A merge holds the headers of all its traces, and each of a thousand ranks lists the thousand of its

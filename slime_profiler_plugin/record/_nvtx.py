@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import multiprocessing
+import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from slime_profiler_plugin import phases, schema
+from slime_profiler_plugin._timeline import IMPORTED_IN
 from slime_profiler_plugin.clock import read_pair
 
 DOMAIN: Final = "slime"
@@ -117,8 +121,15 @@ def open_nvtx(environ: Mapping[str, str]) -> NvtxRanges | None:
     """Ranges of our domain; ``None`` when no tool is attached.
 
     Raises `ImportError` without the nvtx package, and `ToolUnseenError` when a tool is attached
-    all the same, by `environ`.
+    all the same, by `environ`, or when this process was forked from one that a tool is attached to.
     """
+    variable = next((name for name in INJECTION_VARIABLES if environ.get(name)), None)
+    if variable is not None and _was_forked():
+        # Under Nsight Systems 2022.4, nvtx dies of it (SIGSEGV); no release follows such a process unasked.
+        raise ToolUnseenError(
+            f"{variable} says that a tool wants NVTX ranges, but this process was forked, where using nvtx "
+            "can end it. Start it with spawn (docs/nsight.md)"
+        )
     nvtx = importlib.import_module("nvtx")
     domain = nvtx.get_domain(DOMAIN)
     # Told apart by name: the class has moved between nvtx's modules.
@@ -126,13 +137,20 @@ def open_nvtx(environ: Mapping[str, str]) -> NvtxRanges | None:
         ranges = NvtxRanges(domain)
         ranges.mark_clock()
         return ranges
-    variable = next((name for name in INJECTION_VARIABLES if environ.get(name)), None)
     if variable is not None:
         raise ToolUnseenError(
             f"{variable} says that a tool wants NVTX ranges, but nvtx {_version()} does not see it. Nsight "
             "Systems 2022.4 is too old for it; use a newer one (docs/nsight.md)"
         )
     return None
+
+
+def _was_forked() -> bool:
+    """Whether this process is a copy of another one, as far as Python knows."""
+    if os.getpid() != IMPORTED_IN:
+        return True
+    # A child that was spawned has its parent's program under this name.
+    return multiprocessing.parent_process() is not None and "__mp_main__" not in sys.modules
 
 
 def _version() -> str:

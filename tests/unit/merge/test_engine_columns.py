@@ -1,6 +1,7 @@
 """What the first reading keeps of events: exact times, which track, which flow."""
 
 import math
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from slime_profiler_plugin.clock import decimal_us_to_ns
 from slime_profiler_plugin.merge._columns import Columns
 from slime_profiler_plugin.merge._exact_times import parse_times
 from slime_profiler_plugin.merge._flows import number_flows
@@ -20,10 +20,15 @@ def expected(text):
     if text is UNSET:
         return None
     try:
-        value = decimal_us_to_ns(bytes(text).strip(b'"'))
-    except ValueError:
+        value = Decimal(bytes(text).strip(b'"').decode())
+    except InvalidOperation:
         return None
-    return value if abs(value) < 2**63 else None
+    if not value.is_finite():
+        return None
+    with localcontext() as context:
+        context.prec = 1000
+        whole = int((value * 1000).to_integral_value(ROUND_HALF_UP))
+    return max(1 - 2**63, min(whole, 2**63 - 1))  # what is beyond the clock stays so
 
 
 def check(texts):
