@@ -130,6 +130,8 @@ def merge(
         _print_json(report.to_builtins())
     else:
         _print_report(report)
+        if report.run_id is None:
+            click.echo(f"Open it: {shlex.join([_own_name(), 'open', report.outputs[0].path])}")
     sys.exit(report.exit_code(allow_partial=allow_partial))
 
 

@@ -83,12 +83,14 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         warnings = list(_place_unknown(sources))
         ranks = _count_ranks(traces, options)
         starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
-        if not starts and not any(source.ledger.described for source in sources):
+        is_filtered = any(source.ledger.dropped for source in sources)
+        if not starts and (is_filtered or not any(source.ledger.described for source in sources)):
             raise MergeError(f"no event to merge{_damage_told(damage)}")
         warnings.extend(_tell_distance(sources))
         warnings.extend(_tell_duplicates(traces))
         warnings.extend(_tell_worlds(ranks))
         output = _assemble(path, folder, sources, ranks, min(starts, default=0), options)
+        warnings.extend(output.tell_empty())
     return MergeReport(
         run_id=None,
         attempts=[],
@@ -120,6 +122,8 @@ def _output_path(out: Path | None) -> Path:
         if path.exists() and not path.is_dir():
             raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         path = path / DEFAULT_NAME
+    if out is None and path.exists() and not _is_merged(path):
+        raise MergeUsageError(f"{path} is here already, and not of a merge: name another output with -o")
     return path
 
 

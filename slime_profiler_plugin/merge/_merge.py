@@ -84,6 +84,7 @@ def _merge_once(
     damage = {str(d): d for d in run.damage}
     output = _RunOutput(shared, options, extras, damage, warnings)
     outputs = [output.write(each) for each in wanted]
+    warnings.extend(told for each in outputs for told in each.tell_empty())
     return MergeReport(
         run_id=run.run_id,
         attempts=run.attempts,

@@ -87,6 +87,10 @@ class OutputReport(msgspec.Struct, kw_only=True):
             sources=sources,
         )
 
+    def tell_empty(self) -> list[str]:
+        """That nothing of what was asked for is there."""
+        return [] if self.events else [f"{Path(self.path).name}: no event is of what was asked for"]
+
     def note_archive(self, archived: Archived) -> None:
         """What became of the archive that was asked for."""
         self.archive, self.not_archived, self.archive_failed = archived

@@ -190,3 +190,10 @@ def test_every_phase_belongs_to_a_part_of_the_loop() -> None:
     assert groups["engine"] == {"engine_receive", "engine_load", "engine_pull", "engine_flush"}
     assert {"generate", "eval", "reward", "convert_samples", "onload_kv"} <= groups["rollout"]
     assert phases.phase_group("my_own") == "user"
+
+
+def test_forked_child_of_a_watched_process_leaves_nvtx_alone(monkeypatch):
+    monkeypatch.setattr(_nvtx, "IMPORTED_IN", -1)
+    monkeypatch.setattr(_nvtx.importlib, "import_module", lambda _name: pytest.fail("nvtx was imported"))
+    with pytest.raises(_nvtx.ToolUnseenError, match="forked"):
+        _nvtx.open_nvtx({"NVTX_INJECTION64_PATH": "/tool.so"})
