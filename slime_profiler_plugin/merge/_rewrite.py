@@ -12,14 +12,13 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw
 
-from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, read_pieces
+from slime_profiler_plugin.read import Damage, TraceEvent, TraceFile, VanishedError, read_pieces
 
 from ._budget import KERNEL, OTHER_SLICE, Thresholds
 from ._counters import read_counter
 from ._counts import count_events
 from ._filters import OUTSIDE_WINDOW, drop_arrows
 from ._kinds import COUNTER, FLOW_END, FLOW_START, Bools, Ints
-from ._ledger import ConservationError
 from ._part import Part, PartWriter
 from ._source import add_members, decode_members, encode_value, members, raw_us
 from ._table import Table, Texts
@@ -84,8 +83,8 @@ class Rewritten(NamedTuple):
 
 
 def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritten:
-    """Read the trace again and write what belongs to the output. Raises `ConservationError` when it is not
-    the file that was surveyed.
+    """Read the trace again and write what belongs to the output. Raises `read.VanishedError` when it is
+    not what was surveyed.
     """
     table = Table.load(task.folder)
     rows, dropped = np.array(table.rows), Counter[str]()
@@ -104,7 +103,7 @@ def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritte
             first += len(piece)
         part = writer.finish()
     if first != len(rows) or events != int((rows >= 0).sum()):
-        raise ConservationError(f"{task.trace.path} has changed while it was merged")
+        raise VanishedError(f"{task.trace.path}: has changed while it was merged")
     counts = count_events(table, rows >= 0)
     if rewriter.counter_values:
         counts["values of counters"] = rewriter.counter_values

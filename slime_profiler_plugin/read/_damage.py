@@ -32,7 +32,7 @@ class ReadError(ValueError):
 
 
 class VanishedError(ReadError):
-    """A file that was there is gone: the run is being recorded, and a file got its final name."""
+    """A file that was there is gone, or is another: the run is being recorded, and a file got its name."""
 
 
 class TraceRefusedError(ReadError):
