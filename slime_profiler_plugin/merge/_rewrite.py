@@ -83,8 +83,9 @@ class Rewritten(NamedTuple):
 
 
 def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritten:
-    """Read the trace again and write what belongs to the output. Raises `read.VanishedError` when it is
-    not what was surveyed.
+    """Read the trace again and write what belongs to the output.
+
+    Raises `read.VanishedError` when there is less than was surveyed.
     """
     table = Table.load(task.folder)
     rows, dropped = np.array(table.rows), Counter[str]()
@@ -97,10 +98,9 @@ def rewrite_trace(task: RewriteTask, advance: Callable[[int], None]) -> Rewritte
     with task.part.open("wb") as file:
         writer = PartWriter(file, compress=task.compress)
         for piece in read_pieces(task.trace, damage, advance):
-            if first + len(piece) > len(rows):
-                break
-            events += rewriter.rewrite(piece, first, writer)
-            first += len(piece)
+            known = piece[: len(rows) - first]  # what was appended meanwhile was not surveyed
+            events += rewriter.rewrite(known, first, writer)
+            first += len(known)
         part = writer.finish()
     if first != len(rows) or events != int((rows >= 0).sum()):
         raise VanishedError(f"{task.trace.path}: has changed while it was merged")
