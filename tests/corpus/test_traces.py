@@ -67,7 +67,7 @@ def answers(merged_of, perfetto):
     return dict(zip(labels, perfetto.query_each(paths, COUNTS), strict=True))
 
 
-@pytest.mark.parametrize("name", map(label, SOURCES))
+@pytest.mark.parametrize("name", list(map(label, SOURCES)))
 def test_perfetto_shows_all_that_the_report_counts(name, merged_of, answers):
     merged, answer = merged_of(name), answers[name]
     assert not isinstance(answer, Exception), answer
@@ -86,7 +86,7 @@ def test_perfetto_shows_all_that_the_report_counts(name, merged_of, answers):
     assert output["events"] == output["total"]["written"]
 
 
-@pytest.mark.parametrize("name", map(label, FILES))
+@pytest.mark.parametrize("name", list(map(label, FILES)))
 def test_everything_is_read_and_times_are_exact(name, merged_of):
     reference = None if name.endswith(".sqlite") else read_reference(TRACES / name)
     if reference is None:
