@@ -20,6 +20,8 @@ from typing import Final
 
 from .schema import INITIAL
 
+#: How the names of traces end that are written here and that viewers take.
+TRACE_SUFFIXES: Final = (".json", ".json.gz")
 RUN_FILE: Final = "run.json"
 ATTEMPT_FILE: Final = re.compile(r"attempt-(\d{3,})\.json")
 RECORD_FILE: Final = re.compile(r"(?P<pid>\d+)-(?P<start>\d+)(?:\.(?P<segment>\d{3,}))?\.jsonl(?P<gz>\.gz)?")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from slime_profiler_plugin.layout import TRACE_SUFFIXES
 from slime_profiler_plugin.merge import MergeError, MergeOptions, MergeReport, merge_traces
 from slime_profiler_plugin.read import ReadError
 
 from ._check import CheckReport
 from ._keys import FIX_KEY
-
-_SUFFIXES: Final = (".json", ".json.gz")
 
 
 class FixUsageError(ValueError):
@@ -109,7 +108,7 @@ def _mended(source: Path, report: CheckReport, merged: MergeReport) -> MendedFil
 def _targets(files: Sequence[Path], paths: Sequence[Path], out: Path) -> dict[Path, Path]:
     """Where the mended copy of each file goes."""
     one = len(files) == 1 and not paths[0].is_dir()
-    if out.name.endswith(_SUFFIXES) and not out.is_dir():
+    if out.name.endswith(TRACE_SUFFIXES) and not out.is_dir():
         if not one:
             raise FixUsageError(f"-o {out}: of several files, a folder is needed")
         targets = {files[0]: out}
@@ -131,4 +130,4 @@ def _targets(files: Sequence[Path], paths: Sequence[Path], out: Path) -> dict[Pa
 def _name(file: Path, paths: Sequence[Path]) -> Path:
     folder = next((path for path in paths if path.is_dir() and file.is_relative_to(path)), file.parent)
     name = file.relative_to(folder)
-    return name if name.name.endswith(_SUFFIXES) else name.with_name(name.name + ".json.gz")
+    return name if name.name.endswith(TRACE_SUFFIXES) else name.with_name(name.name + ".json.gz")

@@ -8,7 +8,7 @@ from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
 from ._ledger import ConservationError, Ledger
 from ._merge import merge_run
-from ._options import MergeOptions, parse_options
+from ._options import BROWSER_BYTES, MergeOptions, parse_options
 from ._paths import merge_paths
 from ._report import DamageReport, InputReport, MergeReport, OutputReport, ProcessReport, RanksReport
 from ._rollouts import MergeError, MergeUsageError, RolloutChoice, parse_choice
@@ -18,6 +18,7 @@ from ._words import bound_items, format_ending, format_missing, format_of, forma
 from ._workers import WorkerError
 
 __all__ = [
+    "BROWSER_BYTES",
     "ENDED_EARLY",
     "ENDINGS",
     "MERGE_KEY",

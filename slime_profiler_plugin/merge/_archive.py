@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from slime_profiler_plugin.layout import TRACE_SUFFIXES
 from slime_profiler_plugin.read import TraceFile
 
 from ._options import MergeOptions
@@ -27,10 +28,6 @@ _MODE: Final = 0o644 << 16
 _BUFFER: Final = 1 << 20
 
 
-#: What Perfetto reads besides its own; a file is not unpacked for it but by gzip.
-_SUFFIXES: Final = (".json", ".json.gz")
-
-
 class Member(NamedTuple):
     """A trace in an archive: its file, the machine it is shown as, and what to add to its times (ns)."""
 
@@ -41,7 +38,7 @@ class Member(NamedTuple):
 
 def can_be_member(path: Path) -> bool:
     """Whether Perfetto reads such a file from an archive."""
-    return path.name.endswith(_SUFFIXES)
+    return path.name.endswith(TRACE_SUFFIXES)
 
 
 class Archived(NamedTuple):

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from slime_profiler_plugin.layout import TRACE_SUFFIXES
 from slime_profiler_plugin.read import (
+    BASE_KEY,
     MERGE_KEY,
     MOST_RANKS,
     Damage,
@@ -43,8 +45,6 @@ from ._words import format_missing
 
 #: Where a merge of traces goes when nothing else is said.
 DEFAULT_NAME: Final = "merged.trace.json.gz"
-_BASE_KEY: Final = "baseTimeNanoseconds"
-_SUFFIXES: Final = (".json", ".json.gz")
 #: Sources further apart than this are hardly of one run, ns.
 _FAR_APART_NS: Final = 24 * 3600 * 10**9
 
@@ -118,7 +118,7 @@ _ALWAYS: Final = (float("-inf"), float("inf"))
 
 def _output_path(out: Path | None) -> Path:
     path = Path(DEFAULT_NAME) if out is None else out
-    if not path.name.endswith(_SUFFIXES):
+    if not path.name.endswith(TRACE_SUFFIXES):
         if path.exists() and not path.is_dir():
             raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         path = path / DEFAULT_NAME
@@ -255,7 +255,7 @@ def _assemble(
     if options.mark != MERGE_KEY:  # a single trace, written anew: it says of itself what it said
         head.update(_own_words(sources[0].trace.header))
     if base is not None:
-        head[_BASE_KEY] = base
+        head[BASE_KEY] = base
     head[options.mark] = {
         "version": 1,
         "base_unix_ns": base,
@@ -292,7 +292,7 @@ def _assemble(
 
 def _own_words(header: TraceHeader) -> dict[str, Any]:
     """The top-level keys of a trace, less its base."""
-    words = {key: value for key, value in header.metadata.items() if key != _BASE_KEY}
+    words = {key: value for key, value in header.metadata.items() if key != BASE_KEY}
     if header.identity:
         pairs = [list(pair) for pair in header.clock_pairs]
         words[WINDOW_IDENTITY_KEY] = {**header.identity, "clock_pairs": pairs}

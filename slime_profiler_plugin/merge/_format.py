@@ -10,6 +10,7 @@ from typing import Final
 from ._clock_check import ClockCheck, format_clock_check
 from ._endings import ENDED, ENDED_WITH_JOB
 from ._ledger import Ledger
+from ._options import BROWSER_BYTES
 from ._report import MergeReport, OutputReport, ProcessReport
 from ._words import bound_items, format_ending, format_missing, format_of, format_range
 
@@ -17,8 +18,6 @@ from ._words import bound_items, format_ending, format_missing, format_of, forma
 _LISTED: Final = 20
 _IGNORED_LISTED: Final = 5
 _NS_PER_S: Final = 1e9
-#: Uncompressed bytes that a browser may not take.
-_LARGE: Final = 400_000_000
 #: Arrows that are written and that no viewer shows.
 _UNSEEN: Final = frozenset(
     {
@@ -145,7 +144,7 @@ def _format_budget(output: OutputReport) -> Iterator[str]:
     ):
         if threshold:
             yield f"    to fit the budget, {what} shorter than {threshold / 1000:.3f} us are not written"
-    if output.size > _LARGE and not output.kernel_threshold_ns:
+    if output.size > BROWSER_BYTES and not output.kernel_threshold_ns:
         size = output.size / 1e6
         yield f"    {size:.0f} MB uncompressed: a browser may refuse it; --budget-mb bounds it"
 

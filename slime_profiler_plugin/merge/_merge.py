@@ -7,7 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.read import Damage, ProcessRecords, TraceFile, TraceWindow, VanishedError, read_run
+from slime_profiler_plugin.read import (
+    BASE_KEY,
+    Damage,
+    ProcessRecords,
+    TraceFile,
+    TraceWindow,
+    VanishedError,
+    read_run,
+)
 
 from ._archive import Archived, Member, archive_sources, refuse_inputs
 from ._assemble import Readings, Written, scratch_folder, write_output
@@ -392,6 +400,6 @@ def _head(
     }
     head: dict[str, Any] = {"displayTimeUnit": "ms"}
     if base_unix_ns is not None:
-        head["baseTimeNanoseconds"] = base_unix_ns
+        head[BASE_KEY] = base_unix_ns
     head[mark] = about
     return head

@@ -11,6 +11,8 @@ from slime_profiler_plugin.read import MERGE_KEY, MOST_RANKS
 
 from ._rollouts import MergeUsageError
 
+#: More uncompressed text than this a browser may refuse, bytes.
+BROWSER_BYTES: Final = 400_000_000
 _STRETCH: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s)")
 _SECONDS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from slime_profiler_plugin.layout import ATTEMPT_FILE, RunPaths, file_safe, range_name, rollout_name
+from slime_profiler_plugin.layout import (
+    ATTEMPT_FILE,
+    TRACE_SUFFIXES,
+    RunPaths,
+    file_safe,
+    range_name,
+    rollout_name,
+)
 from slime_profiler_plugin.read import Run
 from slime_profiler_plugin.schema import INITIAL
 
@@ -16,7 +23,6 @@ from ._selection import find_complete, rollout_order
 #: ``latest``: the latest complete one; ``all``: one file for each; a rollout; or a half-open range.
 RolloutChoice: TypeAlias = "Literal['latest', 'all'] | int | str | tuple[int, int]"
 
-_TRACE_SUFFIXES: Final = (".json", ".json.gz")
 #: No more digits than a file's name and Python's own conversion take.
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 #: Reasons why nothing could be used of a run that are told; the rest is counted.
@@ -137,7 +143,7 @@ def _tell_apart(names: list[str]) -> list[str]:
 def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
     if out is None:
         return RunPaths.at(run.folders[0]).merged_file(name)
-    if not out.name.endswith(_TRACE_SUFFIXES):
+    if not out.name.endswith(TRACE_SUFFIXES):
         if out.exists() and not out.is_dir():
             raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
         return out / f"{name}.trace.json.gz"

@@ -3,6 +3,7 @@
 from ._damage import Damage, ReadError, VanishedError
 from ._entries import list_entries, list_sources, read_run_file
 from ._files import read_blocks
+from ._header import BASE_KEY
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
 from ._recognise import MERGE_KEY
@@ -23,6 +24,7 @@ from .run import MOST_RANKS, RoleRanks, Run, TraceWindow, count_ranks
 from .traces import Owner, TraceFile, open_trace, read_pieces
 
 __all__ = [
+    "BASE_KEY",
     "DESCRIPTIONS",
     "MERGE_KEY",
     "MOST_RANKS",

@@ -11,8 +11,6 @@ from typing import BinaryIO, Final
 from ._damage import Damage, ReadError, TraceRefusedError, VanishedError
 from ._unpack import EMPTY_ZIP_MAGIC, GZIP_MAGIC, ZIP_MAGIC, unpack_gzip, unpack_zip
 
-__all__ = ["Damage", "ReadError", "VanishedError", "pick_longest", "read_blocks", "read_plain_tail"]
-
 #: Content comes in blocks of at most this size, however well it was compressed.
 _BLOCK: Final = 1 << 16
 #: Bytes of the file read at a time: a megabyte of content, as well as traces are compressed.

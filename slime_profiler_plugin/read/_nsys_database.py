@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from ._files import Damage, ReadError, VanishedError
+from ._damage import Damage, ReadError, VanishedError
 from ._nsys_times import MOST_NS, as_ns
 from .kineto import TraceRefusedError
 

@@ -10,6 +10,8 @@ from typing import BinaryIO, Final, NamedTuple
 
 from isal import isal_zlib
 
+from slime_profiler_plugin.layout import TRACE_SUFFIXES
+
 from ._damage import Damage, TraceRefusedError
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -24,7 +26,6 @@ _SMALL_STEP: Final = 256
 #: A local header of a zip member: 26 bytes, then the lengths of its name and of its extra field.
 _LOCAL_HEADER: Final = 30
 _STORED, _DEFLATED = 0, 8
-_JSON_NAMES: Final = (".json", ".json.gz")
 
 Raw = Callable[[], Iterator[bytes]]
 
@@ -84,7 +85,7 @@ def _choose_member(path: Path, stream: BinaryIO, damage: list[Damage]) -> _Membe
         )
         method, offset = _read_local_header(path, stream, 0)
         return _Member(offset, None, method, None)
-    named = [info for info in infos if info.filename.lower().endswith(_JSON_NAMES)]
+    named = [info for info in infos if info.filename.lower().endswith(TRACE_SUFFIXES)]
     chosen = infos if len(infos) == 1 else named
     if len(chosen) != 1:
         told = f"{len(infos)} files" if infos else "nothing"

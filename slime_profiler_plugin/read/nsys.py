@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ._files import Damage
+from ._damage import Damage
 from ._nsys_cuda import ACTIVITIES, CALLS, CudaTables
 from ._nsys_database import Database, is_database
 from ._nsys_nvtx import MARK, TABLE, NvtxTable

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from slime_profiler_plugin.layout import RunPaths, parse_merged_name
-from slime_profiler_plugin.merge import MergeOptions, format_report, merge_run, rollout_order
+from slime_profiler_plugin.layout import TRACE_SUFFIXES, RunPaths, parse_merged_name
+from slime_profiler_plugin.merge import BROWSER_BYTES, MergeOptions, format_report, merge_run, rollout_order
 from slime_profiler_plugin.read import Damage, check_run_folder, list_sources, read_blocks
 
-_SUFFIXES: Final = (".json", ".json.gz")
-#: What a browser takes, bytes of uncompressed text.
-_BUDGET: Final = 400_000_000
 #: A file with no more content than this is looked at whole.
 _LOOKED_AT: Final = 1 << 16
 
@@ -48,7 +45,7 @@ def choose_trace(target: Path, report: Callable[[str], None]) -> Chosen:
         written = merged.stat().st_mtime_ns
         return Chosen(merged, any(changed > written for changed in _changes(paths)))
     report(f"{target}: nothing is merged yet; merging the latest complete rollout")
-    done = merge_run([target], options=MergeOptions(budget_bytes=_BUDGET))
+    done = merge_run([target], options=MergeOptions(budget_bytes=BROWSER_BYTES))
     for line in format_report(done):
         report(line)
     return Chosen(Path(done.outputs[-1].path), outdated=False)
@@ -87,7 +84,7 @@ def _check_trace(path: Path) -> None:
     """
     if not os.path.lexists(path):
         raise OpenError(f"{path}: no such file or folder")
-    if not path.name.endswith(_SUFFIXES):
+    if not path.name.endswith(TRACE_SUFFIXES):
         raise OpenError(f"{path}: no trace: its name ends in neither .json nor .json.gz")
     if not path.is_file():
         raise OpenError(f"{path}: not a regular file")
