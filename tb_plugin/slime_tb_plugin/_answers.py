@@ -62,7 +62,8 @@ class OverviewRollout(_Answer):
     """One rollout: `parts_ns` adds up to `wall_ns` exactly.
 
     `parts_ns`: time during which only phases of that part ran anywhere in the run; ``overlap``: phases of
-    several parts; ``other``: phases of no part, which count only where no part runs; ``idle``: none. `totals_ns`: time during which any phase of the part ran; these
+    several parts; ``other``: phases of no part, which count only where no part runs; ``idle``: none.
+    `totals_ns`: time during which any phase of the part ran; these
     overlap. `outlier`: its wall time is further from the median than 3 scaled median deviations.
     """
 

@@ -89,9 +89,8 @@ class LogFolder:
                 if depth == 0 and entry.name == "merged":
                     continue
                 if entry.is_symlink() and not self._holds(Path(entry.path)):
-                    raise RunRefusedError(
-                        f"{Path(entry.path).relative_to(self.path)} is a link that leads out of the log folder"
-                    )
+                    link = Path(entry.path).relative_to(self.path)
+                    raise RunRefusedError(f"{link} is a link that leads out of the log folder")
                 try:
                     about = entry.stat()
                 except OSError:  # it was given another name

