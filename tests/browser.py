@@ -131,15 +131,15 @@ def find_installed() -> Installed:
 
 
 @contextlib.contextmanager
-def run_browser(installed: Installed) -> Iterator[Browser]:
-    """A browser of its own; nothing of it is left, however the block ends."""
+def run_browser(installed: Installed, program: Path = _PROGRAM) -> Iterator[Browser]:
+    """A browser of its own, driven by `program`; nothing of it is left, however the block ends."""
     # Short, and not below a test's folder: Chromium keeps a socket in it.
     with tempfile.TemporaryDirectory(prefix="spb", ignore_cleanup_errors=True) as home:
         log = Path(home) / "log"
         with log.open("w") as stderr:
             browser = Browser(
                 subprocess.Popen(
-                    [installed.node, str(_PROGRAM), str(installed.playwright), installed.chromium],
+                    [installed.node, str(program), str(installed.playwright), installed.chromium],
                     env=_environment(home),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

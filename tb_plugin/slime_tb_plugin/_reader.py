@@ -42,6 +42,7 @@ _WAITING: Final = frozenset({"train_wait"})
 _OWN_PART: Final = {"generate": "generate", "reward": "generate", "eval": "eval"}
 _OTHER: Final = frozenset({"sleep", "wake_up", "save_model", "profiler_export", "offload"})
 _GROUPS: Final = {"trainer": "train", "sync": "sync", "engine": "sync"}
+_SYNC_GROUPS: Final = frozenset({"sync", "engine"})
 #: What brings bytes to an engine, by the process that says how many.
 _SENDING: Final = "bucket_send"
 _PULLING: Final = "engine_pull"
@@ -224,7 +225,7 @@ class RunReader:
                 span = place(phase.start_ns, phase.start_ns + phase.dur_ns)
                 if phase.name == "generate":
                     generating.append(span)
-                if phase.sync is None:
+                if phase.sync is None or phase_group(phase.name) not in _SYNC_GROUPS:
                     continue
                 source = phase.source or records.source
                 sync = found.setdefault((source, phase.sync), _Sync(source, phase.sync))

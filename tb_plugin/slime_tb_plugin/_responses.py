@@ -30,12 +30,9 @@ class Response:
         body: bytes | Iterable[bytes],
         kind: str,
         status: HTTPStatus = HTTPStatus.OK,
-        **headers: str,
     ) -> None:
         self.status = status
         self.body: Iterable[bytes] = [body] if isinstance(body, bytes) else body
-        if isinstance(body, bytes):
-            headers["Content-Length"] = str(len(body))
         self.headers = {
             "Content-Type": kind,
             "X-Content-Type-Options": "nosniff",
@@ -43,8 +40,9 @@ class Response:
             "Cross-Origin-Resource-Policy": "same-origin",
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
-            **{name.replace("_", "-"): value for name, value in headers.items()},
         }
+        if isinstance(body, bytes):
+            self.headers["Content-Length"] = str(len(body))
 
     def __call__(self, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response(f"{self.status.value} {self.status.phrase}", list(self.headers.items()))
@@ -64,15 +62,16 @@ def refuse(status: HTTPStatus, reason: str) -> Response:
     return response
 
 
-def send_file(path: Path, kind: str, **headers: str) -> Response:
+def send_file(path: Path, kind: str, headers: dict[str, str] | None = None) -> Response:
     """A file in small pieces. Raises `OSError` where it cannot be read, is a link or no regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file", str(path))
-    body = _Blocks(os.fdopen(descriptor, "rb"))
-    return Response(body, kind, Content_Length=str(about.st_size), **headers)
+    response = Response(_Blocks(os.fdopen(descriptor, "rb")), kind)
+    response.headers.update({"Content-Length": str(about.st_size), **(headers or {})})
+    return response
 
 
 class _Blocks:

@@ -218,7 +218,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         if path is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "It is not merged yet; /merge/start begins it.")
         name = f"attempt{wanted.attempt}-{wanted.rollout}.trace.json.gz"
-        return send_file(path, "application/gzip", Content_Disposition=f'attachment; filename="{name}"')
+        return send_file(path, "application/gzip", {"Content-Disposition": f'attachment; filename="{name}"'})
 
     def _static_file(self, path: str) -> Response | None:
         found = self._static.get(path)
@@ -238,11 +238,11 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
             return None
         kind = _TYPES.get(found.suffix, _ANY)
         headers = {
-            "Cache_Control": "private, max-age=3600",
+            "Cache-Control": "private, max-age=3600",
             # A worker obeys the policy that came with its own script.
-            "Content_Security_Policy": page_policy(ui.content_security_policy),
+            "Content-Security-Policy": page_policy(ui.content_security_policy),
         }
-        return send_file(found, kind, **headers)
+        return send_file(found, kind, headers)
 
     # How it finds what a query names. ------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 100_000;
 const FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"];
 const TAB = "slime_rl_timeline";
 
@@ -21,8 +21,6 @@ let told = [];
 let tab;
 
 async function findTab() {
-  await page.waitForFunction((name) => [...document.querySelectorAll("iframe")].some((frame) => frame.src.includes(name) ||
-    frame.contentWindow?.location.href.includes(name) || frame.contentDocument?.querySelector("#view-overview")), TAB);
   for (let tries = 0; tries < 600; tries += 1) {
     for (const frame of page.frames()) {
       if (await frame.$("#view-overview").catch(() => null)) return frame;
@@ -58,8 +56,8 @@ const COMMANDS = {
     await tab.waitForSelector(`main[data-view="${name}"][data-done]`);
     await tab.waitForTimeout(300);
   },
-  async wait({ selector }) {
-    await tab.waitForSelector(selector);
+  async wait({ selector, attached = false }) {
+    await tab.waitForSelector(selector, { state: attached ? "attached" : "visible" });
   },
   click: ({ selector }) => tab.click(selector),
   press: ({ key, selector = null }) => (selector ? tab.press(selector, key) : page.keyboard.press(key)),

@@ -57,7 +57,7 @@ export async function ranks(shown, signal) {
         const ns = row.total_ns[order[place]];
         if (ns === null || x < LEFT - CELL || x > width) return;
         const away = Math.log2(Math.max(row.ratio[order[place]] ?? 1, 0.01));
-        pen.globalAlpha = Math.min(0.9, 0.06 + Math.abs(away) * 0.8);
+        pen.globalAlpha = Math.min(0.65, 0.06 + Math.abs(away) * 0.6);
         pen.fillStyle = away >= 0 ? paint.more : paint.less;
         pen.fillRect(x, y, CELL - 1, ROW - 1);
         pen.globalAlpha = 1;
