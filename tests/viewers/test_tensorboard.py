@@ -55,7 +55,10 @@ def run_tensorboard(log_folder: Path, scratch: Path) -> Iterator[Server]:
     program = Path(sys.executable).with_name("tensorboard")
     environment = {**os.environ, "XDG_CACHE_HOME": str(scratch / "cache")}
     command = [str(program), "--logdir", str(log_folder), "--host", "127.0.0.1", "--port", "0"]
-    with log.open("w") as stream, subprocess.Popen(command, stdout=stream, stderr=stream, env=environment) as server:
+    with (
+        log.open("w") as stream,
+        subprocess.Popen(command, stdout=stream, stderr=stream, env=environment) as server,
+    ):
         try:
             found = None
             until = time.monotonic() + START_S
