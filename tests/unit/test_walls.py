@@ -221,3 +221,20 @@ def test_every_part_of_the_package_stands_behind_a_contract():
     }
     parts -= {"__init__", "demo"}  # the demo may import anything but cli, which nothing imports
     assert {f"slime_profiler_plugin.{part}" for part in parts} <= sources
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_the_tensorboard_tab_loads_no_framework_and_no_recorder(absent, tmp_path):
+    pytest.importorskip("tensorboard", exc_type=ImportError)
+    write_synthetic_run(tmp_path)
+    code = f"""
+sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tb_plugin")!r}]
+from pathlib import Path
+from tab_requests import RUN, ROLLOUT, make_get, merge
+get = make_get(Path({str(tmp_path)!r}))
+assert all(get(route, query).status == 200 for route, query in [
+    ("/runs", ""), ("/overview", RUN), ("/ranks", ROLLOUT), ("/sync", ROLLOUT), ("/health", {{"run": RUN["run"]}})])
+"""
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}

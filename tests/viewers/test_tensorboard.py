@@ -178,11 +178,11 @@ def test_a_run_that_grows_shows_its_new_rollouts_by_itself(browser, tmp_path):
         browser.do("wait", selector='#rollout option[value="2"]', attached=True)
         assert browser.do("options", selector="#rollout") == ["initial", "0", "1", "2"]
         assert browser.do("value", selector="#rollout") == "2"
-        browser.do("press", key="4")
+        browser.do("press", selector="main", key="4")
         browser.do("wait", selector='main[data-view="timeline"][data-done]')
-        browser.do("press", key="1")
+        browser.do("press", selector="main", key="1")
         browser.do("wait", selector='main[data-view="overview"][data-done]')
-        browser.do("press", key="[")
+        browser.do("press", selector="main", key="[")
         assert browser.do("value", selector="#rollout") == "1"
         shutil.rmtree(runs / "synthetic")
         browser.do("wait", selector='main[data-view="none"]')

@@ -40,7 +40,8 @@ function pick(name, value) {
   if (name === "attempt") Object.assign(shown, { attempt: value, rollout: null });
   if (name === "rollout") shown.rollout = value;
   shown.cut = null;
-  refresh(true);
+  if (name === "run") refresh(true);
+  else show();
 }
 
 function go(change) {
@@ -104,7 +105,7 @@ async function refresh(always = false) {
     settle();
     const fresh = before !== version;
     if (always || (fresh && shown.view !== "timeline") || main.dataset.view === undefined) await show();
-    else if (fresh) message.textContent = "The run has newer records: choose the rollout again to merge them.";
+    else if (fresh && before !== null) message.textContent = "The run has newer records: choose the rollout again to merge them.";
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   }
