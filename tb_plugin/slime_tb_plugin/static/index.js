@@ -22,6 +22,8 @@ const held = { run: false, attempt: false, rollout: false };
 let runs = [];
 let attempts = [];
 let version = null;
+/** Whether the timeline on screen was merged before the run's last records. */
+let stale = false;
 let leaving = new AbortController();
 
 const pickers = {};
@@ -84,7 +86,7 @@ async function refresh(always = false) {
   try {
     told = await ask("runs");
     runs = told.runs;
-    message.textContent = told.problems.length ? `${told.problems.length} entries cannot be read: ${told.problems[0]}` : "";
+    tell(told.problems);
     if (runs.length === 0) {
       empty(told);
       return;
@@ -105,10 +107,18 @@ async function refresh(always = false) {
     settle();
     const fresh = before !== version;
     if (always || (fresh && shown.view !== "timeline") || main.dataset.view === undefined) await show();
-    else if (fresh && before !== null) message.textContent = "The run has newer records: choose the rollout again to merge them.";
+    else if (fresh && before !== null) {
+      stale = true;
+      tell(told.problems);
+    }
   } catch (error) {
     if (error.name !== "AbortError") failed(error);
   }
+}
+
+function tell(problems) {
+  const newer = stale ? "The run has newer records: choose the view again to merge them. " : "";
+  message.textContent = newer + (problems.length ? `${problems.length} entries cannot be read: ${problems[0]}` : "");
 }
 
 function settle() {
@@ -119,7 +129,8 @@ function settle() {
   } else {
     shown.attempt = attempt.attempt;
     const there = attempt.rollouts.find((rollout) => String(rollout) === String(shown.rollout));
-    shown.rollout = held.rollout && there !== undefined ? there : attempt.rollouts.at(-1) ?? null;
+    // A timeline on screen stays that of its rollout.
+    shown.rollout = (held.rollout || shown.view === "timeline") && there !== undefined ? there : attempt.rollouts.at(-1) ?? null;
   }
   options(pickers.run, runs.map((run) => [run.key, run.run_id === run.key ? run.key : `${run.run_id} (${run.key})`]), shown.run);
   options(pickers.attempt, attempts.map((entry) => [entry.attempt, entry.attempt]), shown.attempt);
@@ -157,6 +168,7 @@ async function show() {
   for (const view of Object.keys(VIEWS)) {
     document.getElementById(`view-${view}`).setAttribute("aria-selected", String(view === shown.view));
   }
+  stale = false;
   writeLink(shown);
   main.className = shown.view === "timeline" ? "filled" : "";
   delete main.dataset.done;
