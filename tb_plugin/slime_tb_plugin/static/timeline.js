@@ -3,6 +3,8 @@
 import { element, notice, size } from "./dom.js";
 import { address, ask } from "./server.js";
 
+/** The UI folds all processes at first; nobody opens a timeline to see that. */
+const UNFOLD = encodeURIComponent(JSON.stringify([{ id: "dev.perfetto.ExpandTracksByRegex", args: ["phases"] }]));
 const POLL_MS = 300;
 const PING_MS = 200;
 
@@ -58,9 +60,9 @@ export async function timeline(shown, signal, go, show) {
     ];
   }
   const buffer = await (await fetch(address("merge/download", query), { signal })).arrayBuffer();
-  const frame = element("iframe", { id: "perfetto", title: "Perfetto", src: address("perfetto/index.html") + "#!/viewer?mode=embedded" });
+  const frame = element("iframe", { id: "perfetto", title: "Perfetto", src: address("perfetto/index.html") + `#!/viewer?mode=embedded&startupCommands=${UNFOLD}` });
   const outside = element("button", { type: "button", id: "outside", onclick: () => {
-    const page = window.open(address("perfetto/index.html") + "#!/viewer", "_blank");
+    const page = window.open(address("perfetto/index.html") + `#!/viewer?startupCommands=${UNFOLD}`, "_blank");
     if (page) post(page, buffer.slice(0), told.file, signal);
   } }, "Open in Perfetto");
   frame.addEventListener("load", () => post(frame.contentWindow, buffer.slice(0), told.file, signal), { once: true });
