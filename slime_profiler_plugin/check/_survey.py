@@ -28,6 +28,8 @@ from ._events import Array, Events
 from ._keys import FIX_KEY
 from ._text import TextSurvey
 
+#: Formats of what torch.profiler wrote: SGLang and we only name the file.
+OF_TORCH: Final = ("kineto", "sglang", "ours")
 #: Format of what was made of other traces; no merge takes it.
 MERGED: Final = "merged"
 _ZIP: Final = b"PK\x03\x04"
@@ -85,6 +87,11 @@ class FileSurvey:
     def is_merged(self) -> bool:
         """Whether it holds the events of several files."""
         return self.trace is not None and MERGE_KEY in self.trace.header.metadata
+
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether torch.profiler wrote it, which has habits that are no faults."""
+        return self.trace is not None and self.trace.format in OF_TORCH
 
     @property
     def is_database(self) -> bool:

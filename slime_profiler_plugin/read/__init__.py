@@ -4,6 +4,7 @@ from ._damage import Damage, ReadError, VanishedError
 from ._entries import list_entries, list_sources, read_run_file
 from ._files import read_blocks
 from ._header import BASE_KEY
+from ._ids import INVENTED_PIDS, device_of_label, plain_id
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
 from ._recognise import MERGE_KEY
@@ -26,6 +27,7 @@ from .traces import Owner, TraceFile, open_trace, read_pieces
 __all__ = [
     "BASE_KEY",
     "DESCRIPTIONS",
+    "INVENTED_PIDS",
     "MERGE_KEY",
     "MOST_RANKS",
     "Block",
@@ -53,6 +55,7 @@ __all__ = [
     "attempt_numbers",
     "check_run_folder",
     "count_ranks",
+    "device_of_label",
     "discover",
     "find_runs",
     "glance_processes",
@@ -61,6 +64,7 @@ __all__ = [
     "list_entries",
     "list_sources",
     "open_trace",
+    "plain_id",
     "read_blocks",
     "read_events",
     "read_header",
