@@ -104,10 +104,10 @@ def _in_folder(folder: Path, skipped: dict[str, str]) -> Iterator[TraceFile | Pa
         in_run = list(_in_folder(windows, skipped)) if windows.is_dir() else []
         yield from in_run
         if not in_run:
-            skipped[str(run)] = _NO_WINDOWS
+            skipped[str(run)] = NO_WINDOWS
 
 
-_NO_WINDOWS: Final = (
+NO_WINDOWS: Final = (
     "a run without windows of torch.profiler: its records are no trace; merge it, and name the merged file"
 )
 
