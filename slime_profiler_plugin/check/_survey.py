@@ -12,6 +12,7 @@ import numpy as np
 
 from slime_profiler_plugin.merge import MERGE_KEY
 from slime_profiler_plugin.read import (
+    FIX_KEY,
     Damage,
     Owner,
     ReadError,
@@ -25,7 +26,6 @@ from slime_profiler_plugin.read import (
 
 from ._collect import Collector
 from ._events import Array, Events
-from ._keys import FIX_KEY
 from ._text import TextSurvey
 
 #: Formats of what torch.profiler wrote: SGLang and we only name the file.

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from slime_profiler_plugin.read import TraceFile
+from slime_profiler_plugin.read import Damage, TraceFile
 
 from ._arrows import join_arrows
 from ._budget import Thresholds, choose_thresholds
@@ -20,7 +20,8 @@ from ._notes import Note
 from ._options import MergeOptions
 from ._records import RecordSource
 from ._rewrite import Late, RewriteTask, rewrite_trace
-from ._survey import survey_trace
+from ._rollouts import MergeError
+from ._survey import Survey, SurveyTask, survey_trace
 from ._trace import TraceSource
 from ._tracks import Tracks
 from ._workers import Workers, core_count
@@ -69,16 +70,22 @@ class Readings:
         self._jobs = options.jobs or core_count()
 
     def survey(self, sources: Sequence[TraceSource], folder: Path) -> None:
-        """Survey every source; `folder` takes what the surveys leave."""
+        """Survey every source; `folder` takes what the surveys leave.
+
+        One that does not fit into memory is refused, and no other is the worse for it.
+        """
         tasks = []
         for number, source in enumerate(sources):
             own = folder / str(number)
             own.mkdir()
             tasks.append(source.survey_task(own, self._options))
         traces = [source.trace for source in sources]
-        surveys = self.run(survey_trace, tasks, traces, "reading")
+        surveys = self.run(_survey_or_refuse, tasks, traces, "reading")
         for source, survey in zip(sources, surveys, strict=True):
-            source.take_survey(survey)
+            if isinstance(survey, Damage):
+                source.refuse(survey)
+            else:
+                source.take_survey(survey)
 
     def rewrite(
         self, sources: Sequence[TraceSource], origin_ns: int, late: Late, folder: Path, writer: TraceWriter
@@ -111,6 +118,15 @@ class Readings:
                 progress(doing, min(done, sum(sizes)), sum(sizes))
 
         yield from Workers(work, self._jobs).run(tasks, sizes, tell)
+
+
+def _survey_or_refuse(task: SurveyTask, advance: Callable[[int], None]) -> Survey | Damage:
+    """What `survey_trace` gives, or why it has nothing to give."""
+    try:
+        return survey_trace(task, advance)
+    except MergeError as error:
+        path = str(task.trace.path)
+        return Damage(path, "refused", str(error).removeprefix(path).strip())
 
 
 def write_output(

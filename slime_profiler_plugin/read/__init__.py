@@ -7,7 +7,7 @@ from ._header import BASE_KEY
 from ._ids import INVENTED_PIDS, device_of_label, plain_id
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
 from ._process import ProcessRecords, ProcessSeen
-from ._recognise import MERGE_KEY
+from ._recognise import FIX_KEY, MERGE_KEY
 from .discover import Discovery, discover
 from .folders import (
     FolderOfRunsError,
@@ -27,6 +27,7 @@ from .traces import Owner, TraceFile, open_trace, read_pieces
 __all__ = [
     "BASE_KEY",
     "DESCRIPTIONS",
+    "FIX_KEY",
     "INVENTED_PIDS",
     "MERGE_KEY",
     "MOST_RANKS",

@@ -155,7 +155,10 @@ def test_odd_events_are_read_leniently_and_written_strictly(tmp_path, whole):
     assert [timed.start_ns for timed in events[:4]] == [5000, 6000, 7500, 8000]
     assert json.loads(bytes(events[1].event.args)) == {"x": None, "y": 0.1}
     assert events[2].event.more == {"cname": "good"}
-    assert [(one.kind, one.reason[:2]) for one in damage] == [("replaced", "2 ")]
+    assert [(one.kind, one.reason[:2]) for one in damage] == [
+        ("repaired", "3 "),
+        ("replaced", "2 "),
+    ]
 
 
 def test_event_that_is_no_json_is_counted_and_the_next_one_is_read(tmp_path, whole):
