@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from slime_profiler_plugin.merge import parse_times
-from slime_profiler_plugin.read import TraceEvent, device_of_label, plain_id
+from slime_profiler_plugin.read import KERNEL_CATEGORIES, TraceEvent, device_of_label, plain_id
 
 from ._events import (
     COLUMNS,
@@ -34,8 +34,7 @@ _OTHER_LETTER: Final = 255
 _MOST_NAMES: Final = 200_000
 
 LAUNCHES: Final = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime"})
-KERNELS: Final = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
-_LINKED: Final = LAUNCHES | KERNELS
+_LINKED: Final = LAUNCHES | KERNEL_CATEGORIES
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*(\d{1,18})')
 #: What surely fits into 64 bits.
 _NUMBER: Final = re.compile(r"-?\d{1,18}")

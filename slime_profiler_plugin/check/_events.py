@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from slime_profiler_plugin.clock import ns_to_decimal_us
 from slime_profiler_plugin.read import plain_id
 
 #: In place of a time or duration that is not there, or is no number.
@@ -193,13 +194,13 @@ class Events:
     def describe(self, event: int) -> str:
         """An event: its name, when it is, where."""
         start = int(self.start[event])
-        when = "without a time" if start == NO_TIME else f"at {us(start)} us"
+        when = "without a time" if start == NO_TIME else f"at {ns_to_decimal_us(start)} us"
         return f"{self.name_of(event)} {when} on {self.place_of(event)}"
 
     def span(self, event: int) -> str:
         """A slice: its name and when it is."""
         start, length = int(self.start[event]), int(self.length[event])
-        return f"{self.name_of(event)} {us(start)}..{us(start + length)} us"
+        return f"{self.name_of(event)} {ns_to_decimal_us(start)}..{ns_to_decimal_us(start + length)} us"
 
 
 def spell(value: Hashable) -> str:
@@ -207,16 +208,6 @@ def spell(value: Hashable) -> str:
     if value is UNSET or value is None:
         return "(none)"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def us(ns: int) -> str:
-    """Nanoseconds as microseconds, exactly.
-
-    >>> us(6776), us(-1500)
-    ('6.776', '-1.500')
-    """
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def count_by(numbers: Array) -> Counter[int]:

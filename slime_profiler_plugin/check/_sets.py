@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from slime_profiler_plugin.clock import ns_to_decimal_us
 from slime_profiler_plugin.read import MOST_RANKS, plain_id
 
-from ._events import NO_ID, spell, us
+from ._events import NO_ID, spell
 from ._rules import Found, set_rule, some
 from ._survey import FileSurvey
 
@@ -134,7 +135,7 @@ def _format_apart(ns: int) -> str:
     """
     if ns >= _DAY_NS:
         return f"{ns / _DAY_NS:.1f} days"
-    return f"{ns / 1e9:.0f} s" if ns >= _SECOND_NS else f"{us(ns)} us"
+    return f"{ns / 1e9:.0f} s" if ns >= _SECOND_NS else f"{ns_to_decimal_us(ns)} us"
 
 
 _SECOND_NS: Final = 10**9

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from slime_profiler_plugin.merge import MERGE_KEY
+from slime_profiler_plugin.clock import EARLIEST_UNIX_NS
 from slime_profiler_plugin.read import (
     FIX_KEY,
+    MERGE_KEY,
     Damage,
     Owner,
     ReadError,
@@ -32,11 +32,8 @@ from ._text import TextSurvey
 OF_TORCH: Final = ("kineto", "sglang", "ours")
 #: Format of what was made of other traces; no merge takes it.
 MERGED: Final = "merged"
-_ZIP: Final = b"PK\x03\x04"
 #: A time of 0 is a failed record where the others are at least this far from 0: one hour.
 _FAR_NS: Final = 3600 * 10**9
-#: 2001: Unix times are later, and times since a start of a machine or program are less.
-_LONG_AGO_NS: Final = 10**18
 
 
 @dataclass
@@ -107,7 +104,7 @@ class FileSurvey:
         starts = starts[starts > 0]
         if not len(starts):
             return "none"
-        return "absolute" if np.median(starts) >= _LONG_AGO_NS else "unknown"
+        return "absolute" if np.median(starts) >= EARLIEST_UNIX_NS else "unknown"
 
 
 def survey_file(path: Path) -> FileSurvey:
@@ -143,10 +140,7 @@ def survey_trace(trace: TraceFile) -> FileSurvey:
 
 
 def _read_text(survey: FileSurvey) -> None:
-    blocks = read_blocks(survey.path, [])
-    first = next(iter(blocks), b"")
-    if not first.startswith(_ZIP):
-        survey.text.add(chain((first,), blocks))
+    survey.text.add(read_blocks(survey.path, []))
 
 
 def without_path(error: Exception, path: Path) -> str:

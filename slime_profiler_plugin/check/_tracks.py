@@ -12,9 +12,10 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from slime_profiler_plugin.clock import ns_to_decimal_us
 from slime_profiler_plugin.read import INVENTED_PIDS, plain_id
 
-from ._events import NO_TIME, Events, count_by, spell, us
+from ._events import NO_TIME, Events, count_by, spell
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
@@ -56,25 +57,15 @@ def crossing_slices(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP102", "Begin event without an end", "warning", "fix")
 def begin_without_end(survey: FileSurvey) -> Iterator[Found]:
     """A B that no E closes."""
-    unclosed = survey.events.begins.unclosed
-    if unclosed:
-        yield Found(
-            len(unclosed),
-            some(len(unclosed), "begin event", "has no end", "have no end"),
-            survey.events.describe(unclosed[0]),
-        )
+    events = survey.events
+    yield from _some_events(events, events.begins.unclosed, "begin event", "has no end", "have no end")
 
 
 @file_rule("SP103", "End event without a begin", "error", "fix")
 def end_without_begin(survey: FileSurvey) -> Iterator[Found]:
     """An E that finds no open B on its track."""
-    lonely = survey.events.begins.stray
-    if lonely:
-        yield Found(
-            len(lonely),
-            some(len(lonely), "end event", "closes nothing", "close nothing"),
-            survey.events.describe(lonely[0]),
-        )
+    events = survey.events
+    yield from _some_events(events, events.begins.stray, "end event", "closes nothing", "close nothing")
 
 
 @file_rule("SP104", "Complete slice without a duration", "error", "fix")
@@ -199,11 +190,13 @@ def _groups(rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
 def _span(events: Events, place: int) -> str:
     nesting = events.nesting
     start, end = int(nesting.starts[place]), int(nesting.ends[place])
-    return f"{events.name_of(int(nesting.events[place]))} {us(start)}..{us(end)} us"
+    return (
+        f"{events.name_of(int(nesting.events[place]))} {ns_to_decimal_us(start)}..{ns_to_decimal_us(end)} us"
+    )
 
 
 def _some_events(
-    events: Events, chosen: NDArray[Any], noun: str, verb: str, plural_verb: str
+    events: Events, chosen: NDArray[Any] | list[int], noun: str, verb: str, plural_verb: str
 ) -> Iterator[Found]:
     if len(chosen):
         yield Found(len(chosen), some(len(chosen), noun, verb, plural_verb), events.describe(int(chosen[0])))

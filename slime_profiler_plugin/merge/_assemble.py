@@ -49,6 +49,23 @@ class Written(NamedTuple):
     total: Ledger
 
 
+class Canvas(NamedTuple):
+    """What the events of an output are put onto: its processes and threads, ids for arrows, notes that stand
+    beside the events, and the time that theirs are relative to."""
+
+    tracks: Tracks
+    ids: IdSource
+    notes: Sequence[Note]
+    origin_ns: int
+
+
+class Frame(NamedTuple):
+    """The top-level keys of an output: before its events, and behind them, where what was written is told."""
+
+    head: dict[str, Any]
+    tail: Callable[[Written], dict[str, Any]]
+
+
 @contextmanager
 def scratch_folder(out: Path) -> Iterator[Path]:
     """A folder for what is kept between the two readings, on the disk of the output; it is removed."""
@@ -134,30 +151,24 @@ def write_output(
     folder: Path,
     sources: Sequence[RecordSource | TraceSource],
     others: Sequence[Ledger],
-    notes: Sequence[Note],
-    tracks: Tracks,
-    ids: IdSource,
-    origin_ns: int,
-    head: dict[str, Any],
-    tail: Callable[[Written], dict[str, Any]],
+    canvas: Canvas,
+    frame: Frame,
     options: MergeOptions,
 ) -> Written:
-    """Write surveyed sources, in their order, with times from `origin_ns` on; `others` are only counted.
-
-    `tail` gives the top-level keys that stand behind the events.
-    """
+    """Write surveyed sources, in their order, onto `canvas`; `others` are only counted."""
+    origin_ns = canvas.origin_ns
     traces = [source for source in sources if isinstance(source, TraceSource)]
     records = [source for source in sources if isinstance(source, RecordSource)]
     late = _late(traces, records, origin_ns, options)
     for record in records:
         record.window = late.window
-    arrows = join_arrows((end for record in records for end in record.endpoints_inside()), ids)
+    arrows = join_arrows((end for record in records for end in record.endpoints_inside()), canvas.ids)
     total = Ledger(source="all")
     counts, mended = Counter[str](), Counter[str]()
     events = 0
-    with TraceWriter(path, head) as writer, ExitStack() as stack:
-        writer.write_values(list(tracks.metadata_events()))
-        writer.write_values([note.event(origin_ns) for note in notes])
+    with TraceWriter(path, frame.head) as writer, ExitStack() as stack:
+        writer.write_values(list(canvas.tracks.metadata_events()))
+        writer.write_values([note.event(origin_ns) for note in canvas.notes])
         # Closed with the block, whatever ends it: no worker outlives what it writes into.
         rewritten = stack.enter_context(
             closing(Readings(options).rewrite(traces, origin_ns, late, folder, writer))
@@ -187,7 +198,7 @@ def write_output(
         result = Written(
             events, writer.size, arrows.drawn, arrows.undrawn, counts, mended, late.thresholds, total
         )
-        writer.finish(tail(result))
+        writer.finish(frame.tail(result))
         return result._replace(size=writer.size)
 
 

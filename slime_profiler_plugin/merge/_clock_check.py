@@ -15,11 +15,10 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 from slime_profiler_plugin.clock import ClockMapping
+from slime_profiler_plugin.phases import NVTX_DOMAIN
 from slime_profiler_plugin.read import ProcessRecords, Run
 from slime_profiler_plugin.read.nsys import NsysPhase, nsys_phases, read_nsys_header
 
-#: What the recorder's ranges are called there.
-NSYS_DOMAIN: Final = "slime"
 _CLOCK_MARK: Final = re.compile(r"slime\.clock unix_ns=(\d+) mono_ns=(\d+)")
 
 
@@ -110,7 +109,7 @@ def recorded_phases(run: Run, pids: Collection[int], host: str | None = None) ->
 
 def check_report(path: Path, run: Run) -> ClockCheck:
     """`check_clock` for the report at `path` and the run. Raises what `read.nsys_phases` raises."""
-    report = list(nsys_phases(path, NSYS_DOMAIN))
+    report = list(nsys_phases(path, NVTX_DOMAIN))
     host = read_nsys_header(path).identity.get("host")
     return check_clock(report, recorded_phases(run, {phase.pid for phase in report}, host))
 
@@ -162,7 +161,7 @@ def _sort_out(
     phases: defaultdict[tuple[int, str, int | None], list[int]] = defaultdict(list)
     marks = []
     for phase in report:
-        if phase.domain != NSYS_DOMAIN:
+        if phase.domain != NVTX_DOMAIN:
             continue
         mark = _CLOCK_MARK.fullmatch(phase.name)
         if mark is None:

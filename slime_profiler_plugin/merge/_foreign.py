@@ -24,7 +24,7 @@ from slime_profiler_plugin.read import (
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._archive import archive_sources, refuse_inputs
-from ._assemble import Readings, Written, scratch_folder, write_output
+from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
 from ._chosen import Who, tell_nothing_chosen, tell_unmet
 from ._flows import IdSource
 from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_traces, trace_order
@@ -284,7 +284,9 @@ def _assemble(
         told = conservation(written, len(notes), [source.ledger for source in sources])
         return {"slime_profiler_conservation": told}
 
-    written = write_output(path, folder, sources, [], notes, tracks, ids, origin, head, tail, options)
+    written = write_output(
+        path, folder, sources, [], Canvas(tracks, ids, notes, origin), Frame(head, tail), options
+    )
     report = OutputReport.of(
         written,
         path=path,

@@ -18,7 +18,7 @@ from slime_profiler_plugin.read import (
 )
 
 from ._archive import Archived, Member, archive_sources, refuse_inputs
-from ._assemble import Readings, Written, scratch_folder, write_output
+from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
 from ._chosen import Who, tell_nothing_chosen, tell_unmet
 from ._clock_check import check_report
 from ._flows import IdSource
@@ -320,12 +320,8 @@ class _RunOutput:
             folder,
             sources,
             others,
-            notes,
-            tracks,
-            ids,
-            origin,
-            _head(shared, wanted, origin, base_unix_ns, self._options.mark),
-            tail,
+            Canvas(tracks, ids, notes, origin),
+            Frame(_head(shared, wanted, origin, base_unix_ns, self._options.mark), tail),
             self._options,
         )
         report = OutputReport.of(
@@ -354,9 +350,14 @@ class _RunOutput:
         """The records as a trace of their own, and beside it the windows and other traces as they are."""
         records = [source for source in sources if isinstance(source, RecordSource)]
         phases = folder / "phases.trace.json.gz"
-        head = {"displayTimeUnit": "ms"}
         write_output(
-            phases, folder, records, [], notes, tracks, IdSource(), origin, head, lambda _: {}, self._options
+            phases,
+            folder,
+            records,
+            [],
+            Canvas(tracks, IdSource(), notes, origin),
+            Frame({"displayTimeUnit": "ms"}, lambda _: {}),
+            self._options,
         )
         run_id = self._shared.run.run_id
         attributes = {

@@ -1,4 +1,4 @@
-"""Which process and thread ids are one, and which of them torch.profiler makes up."""
+"""What the parts that look at traces must take alike: ids, and names that torch.profiler gives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from msgspec import UNSET
 
 #: Processes that torch.profiler invents, in order, below the real ones.
 INVENTED_PIDS: Final = ("Spans", "Traces", "")
+#: Of what a device did; those with capitals are of torch before 1.13.
+KERNEL_CATEGORIES: Final = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
 #: Of more digits than any system gives, and few enough for Python's own conversion.
 _NUMBER: Final = re.compile(r"-?[0-9]{1,30}")
 _GPU: Final = re.compile(r"GPU (\d+)")
