@@ -17,7 +17,7 @@ _PIECES: Final = (
     ("gather", ("tp_gather", "ep_gather")),
     ("convert", ("weight_convert",)),
     ("ready", ("bucket_ready",)),
-    ("lock_wait", ("bucket_lock_wait",)),
+    ("lock_wait", ("bucket_lock_wait", "bucket_lock_release")),
     ("send", ("bucket_send",)),
     ("ack", ("bucket_ack",)),
     ("shard_write", ("shard_write",)),
