@@ -42,7 +42,13 @@ def connect(path: Path, *, read_only: bool, temporary: Path | None = None) -> An
     With `temporary`, what does not fit memory goes there. Raises `TablesUnavailableError`.
     """
     duckdb = load_duckdb()
-    connection = duckdb.connect(str(path), read_only=read_only, config=dict(_CONFIG))
+    # Attached to an engine of its own: one that is asked for a path twice in a process gives the first again,
+    # whatever file has that name meanwhile.
+    connection = duckdb.connect(":memory:", config=dict(_CONFIG))
+    connection.execute("set enable_progress_bar = false")  # it would go to standard output
+    name = str(path).replace("'", "''")
+    connection.execute(f"ATTACH '{name}' AS run{' (READ_ONLY)' if read_only else ''}")
+    connection.execute("USE run")
     if temporary is not None:
         connection.execute("set temp_directory = ?", [str(temporary)])
     if read_only:

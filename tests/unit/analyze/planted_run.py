@@ -32,12 +32,15 @@ def backward_ms(rank: int, rollout: int) -> int:
 def write_planted_run(out: Path) -> Path:
     """Write it below `out`; its folder is returned.
 
-    In each rollout: generate 0 to 400 ms (the longer one to 1400), train 400 ms from there, then a sync of 100 ms
-    with 2 buckets to 2 engines. Under the sync of odd rollouts, another ``generate`` runs in its first 60 ms.
+    In each rollout: generate 0 to 400 ms (the longer one to 1400), train 400 ms from there, then a sync of
+    100 ms with 2 buckets to 2 engines. Under the sync of odd rollouts, another ``generate`` runs in its first
+    60 ms.
     """
     driver = ProcessFile("planted", pid=1, role="driver")
     ranks = [
-        ProcessFile("planted", pid=10 + r, role="actor", rank=r, ranks={"tp": r % 2, "pp": 0}, world_size=RANKS)
+        ProcessFile(
+            "planted", pid=10 + r, role="actor", rank=r, ranks={"tp": r % 2, "pp": 0}, world_size=RANKS
+        )
         for r in range(RANKS)
     ]
     # On another host, whose monotonic clock is ahead by five seconds.
@@ -73,7 +76,12 @@ def write_planted_run(out: Path) -> Path:
 
 
 def _add_sync(
-    driver: ProcessFile, ranks: list[ProcessFile], engines: list[ProcessFile], at: int, rollout: int, ahead: int
+    driver: ProcessFile,
+    ranks: list[ProcessFile],
+    engines: list[ProcessFile],
+    at: int,
+    rollout: int,
+    ahead: int,
 ) -> None:
     source = ranks[0]
     version = f"v{rollout}"

@@ -54,8 +54,19 @@ def test_the_ledger_of_a_sync(tables):
     row = rows[0]
     assert (row["bytes"], row["tensors"], row["buckets"], row["engines"]) == (2 * BUCKET_BYTES, 6, 2, 2)
     assert (row["wall_ms"], row["source_ms"], row["transport"]) == (100, 100, "nccl")
-    told = {name: row[f"{name}_ms"] for name in ("pause", "gather", "convert", "ready", "lock_wait", "send", "ack")}
-    assert told == {"pause": 4, "gather": 10, "convert": 6, "ready": 24, "lock_wait": 4, "send": 40, "ack": 20}
+    told = {
+        name: row[f"{name}_ms"]
+        for name in ("pause", "gather", "convert", "ready", "lock_wait", "send", "ack")
+    }
+    assert told == {
+        "pause": 4,
+        "gather": 10,
+        "convert": 6,
+        "ready": 24,
+        "lock_wait": 4,
+        "send": 40,
+        "ack": 20,
+    }
     assert (row["receive_ms"], row["load_ms"]) == (40, 16)
     # 4 ms of pause and twice 44 ms; the ready phase holds gather and convert, which are not counted twice.
     assert (row["named_ms"], row["remainder_ms"], row["named_part"]) == (92, 8, 0.92)
@@ -94,7 +105,12 @@ def test_stragglers_are_scored_against_peers_and_against_their_past(tables):
         assert row["total_ms"] == sum(backward_ms(rank, r) for r in range(ROLLOUTS))
         assert (row["count"], row["peers"], row["peer_median_ms"]) == (ROLLOUTS, RANKS, 100)
     assert {rank: row["peer_score"] for rank, row in rows.items()} == {0: 1, 1: 1, STRAGGLER: 0.5, TIRED: 1}
-    assert {rank: row["history_score"] for rank, row in rows.items()} == {0: 1, 1: 1, STRAGGLER: 1, TIRED: 0.25}
+    assert {rank: row["history_score"] for rank, row in rows.items()} == {
+        0: 1,
+        1: 1,
+        STRAGGLER: 1,
+        TIRED: 0.25,
+    }
     assert rows[STRAGGLER]["skew"] == 2
 
 
