@@ -26,7 +26,7 @@ from ._listing_text import (
     runs_table,
 )
 from ._phase_table import Cell, Column, PhaseTable, Row, phase_table
-from ._report import DEFAULT_VIEWS, VIEWS, NoDataError, RunTables
+from ._report import DEFAULT_VIEWS, VIEW_COLUMNS, VIEWS, NoDataError, RunTables
 from ._report_text import FORMATS, table_csv, table_markdown, tables_json, text_table
 from ._tables import TABLES
 
@@ -35,6 +35,7 @@ __all__ = [
     "FORMATS",
     "TABLES",
     "VIEWS",
+    "VIEW_COLUMNS",
     "AttemptSummary",
     "CacheState",
     "Cell",

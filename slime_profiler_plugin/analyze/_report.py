@@ -12,12 +12,21 @@ from slime_profiler_plugin.merge import parse_choice
 from ._cache import CacheState, update_cache
 from ._column import Table, TableColumn
 from ._engine import connect, fetch
+from ._ranks_view import COLUMNS as RANKS_COLUMNS
 from ._ranks_view import ranks_view
+from ._rollout_view import COLUMNS as ROLLOUT_COLUMNS
 from ._rollout_view import rollout_view
-from ._sync_view import bucket_view, sync_view
+from ._sync_view import BUCKET_COLUMNS, SYNC_COLUMNS, bucket_view, sync_view
 from ._tables import ROLLOUT_ORDER
 
-VIEWS: Final = ("rollout", "sync", "bucket", "ranks")
+#: The views and their columns.
+VIEW_COLUMNS: Final[dict[str, tuple[TableColumn, ...]]] = {
+    "rollout": ROLLOUT_COLUMNS,
+    "sync": SYNC_COLUMNS,
+    "bucket": BUCKET_COLUMNS,
+    "ranks": RANKS_COLUMNS,
+}
+VIEWS: Final = tuple(VIEW_COLUMNS)
 #: Those that fit a screen.
 DEFAULT_VIEWS: Final = ("rollout", "sync", "ranks")
 

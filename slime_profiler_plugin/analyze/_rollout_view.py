@@ -31,9 +31,9 @@ COLUMNS: Final = (
     C(
         "outlier_score",
         "",
-        "|wall - median| over 1.4826 MAD of the attempt's numbered rollouts; NULL: under 4",
+        "|wall - median| over 1.4826 MAD of the attempt's numbered rollouts; NULL: fewer than 4, or MAD 0",
     ),
-    C("is_outlier", "", "outlier_score above 3.5, or any difference where all others are equal"),
+    C("is_outlier", "", "outlier_score above 3.5; where MAD is 0, any difference"),
 )
 
 _QUERY: Final = f"""
@@ -49,8 +49,9 @@ WITH spans AS (
   SELECT s.*, CASE WHEN number IS NOT NULL THEN wall_ms / (SELECT median(e.wall_ms) FROM spans e
       WHERE e.attempt = s.attempt AND e.number < s.number) END AS trend,
     CASE WHEN number IS NOT NULL AND m.n >= 4 THEN
-      CASE WHEN d.mad > 0 THEN abs(wall_ms - m.mid) / (1.4826 * d.mad)
-        WHEN wall_ms = m.mid THEN 0 ELSE 1e9 END END AS score
+      CASE WHEN d.mad > 0 THEN abs(wall_ms - m.mid) / (1.4826 * d.mad) WHEN wall_ms = m.mid THEN 0 END
+      END AS score,
+    number IS NOT NULL AND m.n >= 4 AND d.mad = 0 AND wall_ms <> m.mid AS is_odd
   FROM spans s LEFT JOIN middle m USING (attempt) LEFT JOIN spread d USING (attempt)
 ), chosen AS (
   SELECT attempt, rollout_name, coalesce(role, 'unknown') AS role, process, activity, start_ns, end_ns
@@ -84,7 +85,7 @@ WITH spans AS (
 )
 SELECT attempt, rollout_name, role, processes, wall_ms, generate_ms, train_ms, sync_ms, eval_ms,
   every - four, wall_ms - every, generate_ms + train_ms + sync_ms + eval_ms - four,
-  trend, score, score > 3.5
+  trend, score, coalesce(score > 3.5, is_odd, false)
 FROM wide JOIN counts USING (attempt, rollout_name, role) JOIN told USING (attempt, rollout_name)
 ORDER BY attempt, {ROLLOUT_ORDER}, role <> 'all', role
 """

@@ -212,7 +212,8 @@ WITH {_KEYS}, pieces AS (
   WHERE bytes > 0 AND dur_ns > 0
     AND name IN ({", ".join(f"'{p}'" for _, p, _ in _HOPS)}) GROUP BY ALL
 ), slowest AS (
-  SELECT transport, min(gb_s) AS gb_s, arg_min(name, gb_s) AS name FROM best GROUP BY ALL
+  SELECT transport, min(gb_s) AS gb_s, arg_min(name, struct_pack(rate := gb_s, name := name)) AS name
+  FROM best GROUP BY ALL
 ), busy AS (
   SELECT e.attempt, e.sync, e.source, greatest(r.start_ns, e.start_ns) AS start_ns,
     least(r.end_ns, e.end_ns) AS end_ns

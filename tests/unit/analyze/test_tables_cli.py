@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import runpy
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import run as call
@@ -15,6 +17,8 @@ pytest.importorskip("duckdb")
 
 from slime_profiler_plugin.analyze import DEFAULT_VIEWS, TABLES, VIEWS, RunTables
 from slime_profiler_plugin.testing import ProcessFile
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -102,3 +106,9 @@ def test_the_tables_are_as_documented(run):
             answer = tables.sql(f"SELECT * FROM {name} LIMIT 1")
             assert [column.name for column in answer.columns] == [column.name for column in columns]
         assert {view.name for view in map(tables.view, VIEWS)} == set(VIEWS)
+
+
+def test_the_page_of_columns_is_as_the_code_says():
+    update = runpy.run_path(str(ROOT / "docs" / "update_tables.py"))
+    page = update["PAGE"].read_text()
+    assert page == update["updated"](page), "python docs/update_tables.py"
