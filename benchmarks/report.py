@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.testing import ProcessFile
@@ -26,8 +26,9 @@ from slime_profiler_plugin.analyze import RunTables
 begun = time.perf_counter()
 with RunTables(sys.argv[1]) as tables:
     table = tables.view(sys.argv[2])
-print(json.dumps([time.perf_counter() - begun, len(table.rows),
-    resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, str(tables.cache)]))
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([time.perf_counter() - begun, used.ru_utime + used.ru_stime, len(table.rows),
+    used.ru_maxrss * 1024, str(tables.cache)]))
 """
 _PANDAS = """
 import json, resource, sys, time
@@ -36,9 +37,23 @@ import pandas
 begun = time.perf_counter()
 frames = [pandas.read_json(path, lines=True) for path in sorted(Path(sys.argv[1]).glob("records/*/*"))]
 frame = pandas.concat(frames)
-print(json.dumps([time.perf_counter() - begun, len(frame),
-    resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, ""]))
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([time.perf_counter() - begun, used.ru_utime + used.ru_stime, len(frame),
+    used.ru_maxrss * 1024, ""]))
 """
+
+
+class Cost(NamedTuple):
+    """`wall_s` of the work, `cpu_s` and most memory of the whole process, imports too; `told` by the cache."""
+
+    wall_s: float
+    cpu_s: float
+    rows: int
+    peak: int
+    told: str
+
+    def __str__(self) -> str:
+        return f"{self.wall_s:6.2f} s  {self.cpu_s:6.2f} s CPU  {self.peak / 1e6:6.0f} MB  {self.rows} rows"
 
 
 def write_run(out: Path, rollouts: int, ranks: int, records: int) -> Path:
@@ -68,8 +83,8 @@ def write_run(out: Path, rollouts: int, ranks: int, records: int) -> Path:
     return RunPaths(out, _RUN).root
 
 
-def measure(program: str, cache: Path, *arguments: str) -> tuple[float, int, int, str]:
-    """Seconds, rows, most bytes of memory and what it said, of a process of its own."""
+def measure(program: str, cache: Path, *arguments: str) -> Cost:
+    """What a program costs in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         check=True,
@@ -77,8 +92,7 @@ def measure(program: str, cache: Path, *arguments: str) -> tuple[float, int, int
         text=True,
         env={**os.environ, "XDG_CACHE_HOME": str(cache)},
     )
-    seconds, rows, peak, told = json.loads(done.stdout)
-    return seconds, rows, peak, told
+    return Cost(*json.loads(done.stdout))
 
 
 def main() -> None:
@@ -101,17 +115,13 @@ def main() -> None:
             f"{size / 1e6:.0f} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
         )
         begun = time.perf_counter()
-        seconds, _, peak, told = measure(_VIEW, cache, str(run), "rollout")
-        print(f"cache and view rollout  {seconds:6.2f} s  {peak / 1e6:6.0f} MB  ({told})")
+        cost = measure(_VIEW, cache, str(run), "rollout")
+        print(f"cache and view rollout  {cost}  ({cost.told})")
         for view in ("rollout", "sync", "bucket", "ranks"):
-            seconds, rows, peak, _ = measure(_VIEW, cache, str(run), view)
-            print(f"view {view:<8}           {seconds:6.2f} s  {peak / 1e6:6.0f} MB  {rows} rows")
+            print(f"view {view:<18} {measure(_VIEW, cache, str(run), view)}")
         if chosen.pandas:
-            seconds, rows, peak, _ = measure(_PANDAS, cache, str(run))
-            print(f"pandas reads the lines  {seconds:6.2f} s  {peak / 1e6:6.0f} MB  {rows} rows")
+            print(f"pandas reads the lines  {measure(_PANDAS, cache, str(run))}")
         print(f"in all {time.perf_counter() - begun:.0f} s")
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"CPU of the measured processes {children.ru_utime + children.ru_stime:.0f} s")
 
 
 if __name__ == "__main__":

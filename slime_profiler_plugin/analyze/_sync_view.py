@@ -214,18 +214,11 @@ WITH {_KEYS}, pieces AS (
 ), slowest AS (
   SELECT transport, min(gb_s) AS gb_s, arg_min(name, struct_pack(rate := gb_s, name := name)) AS name
   FROM best GROUP BY ALL
-), busy AS (
-  SELECT e.attempt, e.sync, e.source, greatest(r.start_ns, e.start_ns) AS start_ns,
-    least(r.end_ns, e.end_ns) AS end_ns
-  FROM extents e JOIN rollout_phases r ON r.attempt = e.attempt AND r.start_ns < e.end_ns
-    AND r.end_ns > e.start_ns WHERE r.activity IN ('generate', 'eval', 'train')
-), busy_order AS (
-  SELECT *, max(end_ns) OVER (PARTITION BY attempt, sync, source ORDER BY start_ns, end_ns
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM busy
 ), hidden AS (
-  SELECT attempt, sync, source,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) / 1e6 AS hidden_ms
-  FROM busy_order GROUP BY ALL
+  SELECT e.attempt, e.sync, e.source,
+    sum(least(b.end_ns, e.end_ns) - greatest(b.start_ns, e.start_ns)) / 1e6 AS hidden_ms
+  FROM extents e JOIN busy_spans b ON b.attempt = e.attempt AND b.start_ns < e.end_ns
+    AND b.end_ns > e.start_ns GROUP BY ALL
 ), joined AS (
   SELECT k.*, (x.end_ns - x.start_ns) / 1e6 AS wall_ms, (o.end_ns - o.start_ns) / 1e6 AS source_ms,
     t.buckets, t.bytes, t.tensors, coalesce(g.engines, 0) AS engines,

@@ -218,6 +218,16 @@ _REST: Final = (
     ORDER BY attempt, rollout_name, role, start_ns""",
     """CREATE OR REPLACE TABLE rollout_spans AS SELECT attempt, rollout_name, min(start_ns) AS start_ns,
     max(end_ns) AS end_ns FROM phases WHERE rollout_name IS NOT NULL GROUP BY ALL""",
+    # Stretches without a gap in which something other than a sync went on, for each attempt.
+    """CREATE OR REPLACE TABLE busy_spans AS WITH ordered AS (
+      SELECT attempt, start_ns, end_ns, max(end_ns) OVER (PARTITION BY attempt ORDER BY start_ns, end_ns
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+      FROM rollout_phases WHERE activity IN ('generate', 'eval', 'train')
+    ), numbered AS (
+      SELECT *, count(*) FILTER (reached IS NULL OR start_ns > reached) OVER (PARTITION BY attempt
+        ORDER BY start_ns, end_ns ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number FROM ordered
+    ) SELECT attempt, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM numbered
+    GROUP BY attempt, number""",
     """CREATE OR REPLACE TABLE sync_phases AS SELECT * FROM phases
     WHERE (sync IS NOT NULL OR name IN ('tp_gather', 'ep_gather')) ORDER BY attempt, sync, start_ns""",
 )
