@@ -21,7 +21,7 @@ help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
 	@echo "make test       the fast tests"
 	@echo "make full       all tests, the long ones too"
-	@echo "make fuzz       10,000 damaged files through the reader and the merge"
+	@echo "make fuzz       10,000 damaged files through reader, merge, check and check --fix"
 	@echo "make gpu        what only a GPU can show; says so where there is none"
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"

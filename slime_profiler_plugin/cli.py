@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -14,6 +16,7 @@ from slime_profiler_plugin import __version__
 from slime_profiler_plugin._show import accept_all_text, give_up_stdout, print_line
 
 if TYPE_CHECKING:
+    from slime_profiler_plugin.analyze import RunTables, Table
     from slime_profiler_plugin.demo import DemoResult
     from slime_profiler_plugin.merge import MergeReport
     from slime_profiler_plugin.read import FolderOfRunsError
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 #: Nothing was written, or nothing could be read.
 _FAILED: Final = 1
 _USAGE: Final = 2
+#: It was done, but something is not as it should be.
+_FINDINGS: Final = 3
 _NAME: Final = "slime-profiler"
 
 
@@ -267,6 +272,125 @@ def list_(folder: Path, as_json: bool) -> None:
             print_line(line)
 
 
+@main.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--rollout",
+    default="all",
+    show_default=True,
+    metavar="R|A:B|all|initial|latest",
+    help="A number, or a half-open range (3:5 is 3 and 4).",
+)
+@click.option(
+    "--view",
+    "views",
+    multiple=True,
+    type=click.Choice(["rollout", "sync", "bucket", "ranks"]),
+    help="May be given several times. Default: rollout, sync and ranks.",
+)
+@click.option(
+    "--format",
+    "form",
+    default="table",
+    show_default=True,
+    type=click.Choice(["table", "json", "csv", "markdown"]),
+    help="csv takes one view.",
+)
+@click.option(
+    "--link-gb-s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="G",
+    help="The slowest link that weights cross, 10^9 bytes per second. Default: the best that was measured.",
+)
+def report(run: Path, rollout: str, views: tuple[str, ...], form: str, link_gb_s: float | None) -> None:
+    """Tables about a run: what its rollouts, weight syncs and ranks spent their time on.
+
+    Exit code: 0; 1 no data; 2 usage; 3 lines that could not be read.
+    """
+    from slime_profiler_plugin.analyze import DEFAULT_VIEWS, RunTables
+
+    chosen = views or DEFAULT_VIEWS
+    if form == "csv" and len(chosen) != 1:
+        _fail("--format csv takes one --view", _USAGE)
+    with _tables_errors("report"), RunTables(run) as tables:
+        rollouts = tables.choose(rollout)
+        answers = [tables.view(name, rollouts, link_gb_s) for name in chosen]
+        _print_tables(tables, answers, form)
+        sys.exit(_FINDINGS if tables.unreadable() else 0)
+
+
+@main.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("query", metavar="QUERY")
+@click.option(
+    "--format",
+    "form",
+    default="table",
+    show_default=True,
+    type=click.Choice(["table", "json", "csv", "markdown"]),
+)
+def sql(run: Path, query: str, form: str) -> None:
+    """Ask the tables of a run a question of your own, in DuckDB's SQL.
+
+    The tables are processes, phases, marks, drops, damage and rank_phases (docs/tables.md). Read only; no
+    file can be reached from it.
+
+    Exit code: 0; 1 no data; 2 a query that is wrong or not allowed; 3 lines that could not be read.
+    """
+    from slime_profiler_plugin.analyze import RunTables
+
+    with _tables_errors("sql"), RunTables(run) as tables:
+        _print_tables(tables, [tables.sql(query)], form)
+        sys.exit(_FINDINGS if tables.unreadable() else 0)
+
+
+@main.command()
+@click.option("--config", "name", default="timeline", show_default=True, help="A shipped one, or a path.")
+@click.option("--into", metavar="JSON", help="The runtime environment of Ray to add to, such as {}.")
+@click.option("--shell", is_flag=True, help="Lines for a shell instead: export NAME=VALUE.")
+def env(name: str, into: str | None, shell: bool) -> None:
+    """The environment that attaches a job: everything that inherits it records.
+
+    Without --shell prints the JSON of a Ray runtime environment and nothing else: what --into has, and our
+    two variables. Exit code: 0; 2 --into is no such JSON, or the configuration cannot be used.
+    """
+    import os
+
+    from slime_profiler_plugin.attach import EnvironmentUsageError, add_to_runtime_env, shell_lines
+    from slime_profiler_plugin.config import ConfigError
+
+    if shell and into is not None:
+        _fail("--shell and --into cannot go together", _USAGE)
+    try:
+        text = shell_lines(name, os.environ) if shell else add_to_runtime_env(into or "", name, os.environ)
+    except (EnvironmentUsageError, ConfigError) as error:
+        _fail(str(error), _USAGE)
+    click.echo(text)
+
+
+@main.command()
+@click.option("--strict", is_flag=True, help="Exit 3 where a framework is absent or a target has changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def doctor(strict: bool, as_json: bool) -> None:
+    """What can be attached here: each hook target of each framework, and the phases lost without it.
+
+    Exit code: 0, also when a framework is absent; 3 with --strict, when one is or a target is missing or
+    changed.
+    """
+    import os
+
+    from slime_profiler_plugin.attach import examine, format_findings
+
+    findings = examine(os.environ)
+    if as_json:
+        _print_json(findings.public())
+    else:
+        for line in format_findings(findings):
+            print_line(line)
+    if strict and not findings.is_whole:
+        sys.exit(_FINDINGS)
+
+
 @main.group(cls=_Group)
 def config() -> None:
     """Configurations: those that are shipped, and a file of your own."""
@@ -409,6 +533,46 @@ def _print_report(report: MergeReport) -> None:
 
     for line in format_report(report):
         print_line(line)
+
+
+@contextmanager
+def _tables_errors(verb: str) -> Iterator[None]:
+    """What keeps a run's tables from being made or asked, as messages and exit codes."""
+    from slime_profiler_plugin.analyze import NoDataError, TablesError, TablesUnavailableError
+    from slime_profiler_plugin.merge import MergeUsageError
+    from slime_profiler_plugin.read import FolderOfRunsError, ReadError
+
+    try:
+        yield
+    except FolderOfRunsError as found:
+        _list_runs(found, verb)
+        sys.exit(_FAILED)
+    except (MergeUsageError, TablesError) as error:
+        _fail(str(error), _USAGE)
+    except (ReadError, NoDataError, TablesUnavailableError) as error:
+        _fail(str(error), _FAILED)
+
+
+def _print_tables(tables: RunTables, answers: list[Table], form: str) -> None:
+    from slime_profiler_plugin._show import print_cells
+    from slime_profiler_plugin.analyze import table_csv, table_markdown, tables_json, text_table
+
+    unreadable = tables.unreadable()
+    print_line(str(tables.cache), err=True)
+    for each in unreadable:
+        line = "" if each["line"] is None else f":{each['line']}"
+        print_line(f"cannot be read: {each['path']}{line}: {each['kind']}: {each['reason']}", err=True)
+    if form == "json":
+        click.echo(tables_json(answers, unreadable=unreadable))
+    for answer in answers:
+        if form == "csv":
+            click.echo(table_csv(answer), nl=False)
+        elif form == "markdown":
+            click.echo(f"## {answer.name}\n\n{table_markdown(answer)}")
+        elif form == "table":
+            print_line(answer.name, bold=True)
+            print_cells(text_table(answer))
+            click.echo()
 
 
 def _print_demo(result: DemoResult) -> None:

@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
+#: The domain that phases are ranges of, for tools that read NVTX.
+NVTX_DOMAIN: Final = "slime"
+
 ROLES: Final = (
     "driver",
     "actor",

@@ -1,5 +1,11 @@
-"""Questions over records; answers are tables."""
+"""Questions over records; answers are tables.
 
+`RunTables` needs DuckDB (the extra ``analyze``); nothing else here does.
+"""
+
+from ._cache import CacheState, cache_folder
+from ._column import Table, TableColumn
+from ._engine import TablesError, TablesUnavailableError
 from ._listing import (
     AttemptSummary,
     Listing,
@@ -20,21 +26,37 @@ from ._listing_text import (
     runs_table,
 )
 from ._phase_table import Cell, Column, PhaseTable, Row, phase_table
+from ._report import DEFAULT_VIEWS, VIEW_COLUMNS, VIEWS, NoDataError, RunTables
+from ._report_text import FORMATS, table_csv, table_markdown, tables_json, text_table
+from ._tables import TABLES
 
 __all__ = [
+    "DEFAULT_VIEWS",
+    "FORMATS",
+    "TABLES",
+    "VIEWS",
+    "VIEW_COLUMNS",
     "AttemptSummary",
+    "CacheState",
     "Cell",
     "Column",
     "Listing",
     "MergedFile",
+    "NoDataError",
     "PhaseTable",
     "ProcessSummary",
     "RoleSummary",
     "RolloutSpan",
     "Row",
     "RunSummary",
+    "RunTables",
     "Sizes",
+    "Table",
+    "TableColumn",
+    "TablesError",
+    "TablesUnavailableError",
     "TextTable",
+    "cache_folder",
     "format_bytes",
     "list_runs",
     "listing_lines",
@@ -42,4 +64,8 @@ __all__ = [
     "roles_table",
     "run_lines",
     "runs_table",
+    "table_csv",
+    "table_markdown",
+    "tables_json",
+    "text_table",
 ]

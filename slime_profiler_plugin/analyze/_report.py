@@ -1,0 +1,112 @@
+"""Reports about a run: the views over its tables, and SQL of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from slime_profiler_plugin.merge import parse_choice
+
+from ._cache import CacheState, update_cache
+from ._column import Table, TableColumn
+from ._engine import connect, fetch
+from ._ranks_view import COLUMNS as RANKS_COLUMNS
+from ._ranks_view import ranks_view
+from ._rollout_view import COLUMNS as ROLLOUT_COLUMNS
+from ._rollout_view import rollout_view
+from ._sync_view import BUCKET_COLUMNS, SYNC_COLUMNS, bucket_view, sync_view
+from ._tables import ROLLOUT_ORDER
+
+#: The views and their columns.
+VIEW_COLUMNS: Final[dict[str, tuple[TableColumn, ...]]] = {
+    "rollout": ROLLOUT_COLUMNS,
+    "sync": SYNC_COLUMNS,
+    "bucket": BUCKET_COLUMNS,
+    "ranks": RANKS_COLUMNS,
+}
+VIEWS: Final = tuple(VIEW_COLUMNS)
+#: Those that fit a screen.
+DEFAULT_VIEWS: Final = ("rollout", "sync", "ranks")
+
+
+class NoDataError(ValueError):
+    """The run holds nothing to report about; the message says what was looked for."""
+
+
+class RunTables:
+    """The tables of one run, read only. Close it, or use it in a ``with``.
+
+    `cache` says what it took to bring them up to date. Raises `FolderOfRunsError`, `ReadError` and
+    `TablesUnavailableError`.
+    """
+
+    def __init__(self, run: Path | str) -> None:
+        self.cache: CacheState = update_cache(Path(run))
+        self._connection = connect(self.cache.path, read_only=True)
+
+    def __enter__(self) -> RunTables:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the file of the cache back."""
+        self._connection.close()
+
+    def rollouts(self) -> list[str]:
+        """Every rollout that a phase names, as text, in order."""
+        _, rows = fetch(
+            self._connection, f"SELECT DISTINCT rollout_name FROM rollout_spans ORDER BY {ROLLOUT_ORDER}"
+        )
+        return [row[0] for row in rows]
+
+    def unreadable(self) -> list[dict[str, Any]]:
+        """What could not be read: path, kind, line, lost, reason."""
+        names, rows = fetch(self._connection, "SELECT * FROM damage ORDER BY path, line")
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def choose(self, text: str) -> list[str]:
+        """The rollouts that ``--rollout`` stands for. Raises `MergeUsageError` and `NoDataError`."""
+        choice, known = parse_choice(text), self.rollouts()
+        if choice == "all":
+            chosen = known
+        elif choice == "latest":
+            chosen = known[-1:]
+        elif isinstance(choice, tuple):
+            chosen = [r for r in known if r.isdigit() and choice[0] <= int(r) < choice[1]]
+        else:
+            chosen = [r for r in known if r == str(choice)]
+        if not chosen:
+            told = ", ".join(known) if len(known) <= 8 else f"{', '.join(known[:3])} … {known[-1]}"
+            raise NoDataError(f"no phase of this run names rollout {text}; it has {told or 'none'}")
+        return chosen
+
+    def view(self, name: str, rollouts: Iterable[str] | None = None, link_gb_s: float | None = None) -> Table:
+        """One of `VIEWS` over some rollouts, by default all.
+
+        `link_gb_s` (10^9 bytes per second) is the slowest link, for the lower bound of a sync. Raises
+        `ValueError` for another name.
+        """
+        chosen = self.rollouts() if rollouts is None else list(rollouts)
+        if name == "rollout":
+            return rollout_view(self._connection, chosen)
+        if name == "sync":
+            return sync_view(self._connection, chosen, link_gb_s)
+        if name == "bucket":
+            return bucket_view(self._connection, chosen)
+        if name == "ranks":
+            return ranks_view(self._connection, chosen)
+        raise ValueError(f"no view {name!r}; there are {', '.join(VIEWS)}")
+
+    def sql(self, query: str) -> Table:
+        """The answer to any query over `TABLES`; no file and no network can be reached from it.
+
+        Raises `TablesError`.
+        """
+        names, rows = fetch(self._connection, query)
+        return Table("sql", tuple(TableColumn(name, "", "as the query says") for name in names), rows)

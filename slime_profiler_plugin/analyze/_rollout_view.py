@@ -1,0 +1,97 @@
+"""The view ``rollout``: what the wall time of each rollout went to, by role."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ._column import Table
+from ._column import TableColumn as C
+from ._engine import fetch
+from ._tables import ROLLOUT_ORDER
+
+_UNION: Final = "host clock: time in which at least one process of the role was in {}"
+COLUMNS: Final = (
+    C("attempt", "", "start of the run"),
+    C("rollout", "", "id, as text"),
+    C("role", "", "`all`: any process of the run"),
+    C("processes", "", "that recorded something for this rollout"),
+    C("wall_ms", "ms", "host clock: first start to last end of any phase of the rollout, same for all roles"),
+    C("generate_ms", "ms", _UNION.format("generate, reward or convert_samples")),
+    C("train_ms", "ms", _UNION.format("a trainer phase (data, log-probs, advantages, train_step)")),
+    C("sync_ms", "ms", _UNION.format("weight_sync or an engine's part of it")),
+    C("eval_ms", "ms", _UNION.format("eval")),
+    C(
+        "other_ms",
+        "ms",
+        _UNION.format("other phases (memory, checkpoints, your own) and none of these"),
+    ),
+    C("idle_ms", "ms", "wall less all of the above; train_wait and barrier outside a sync count here"),
+    C("overlap_ms", "ms", "by how much generate + train + sync + eval exceed the time their union covers"),
+    C("trend", "ratio", "wall over the median wall of the earlier numbered rollouts; NULL: there is none"),
+    C(
+        "outlier_score",
+        "",
+        "|wall - median| over 1.4826 MAD of the attempt's numbered rollouts; NULL: fewer than 4, or MAD 0",
+    ),
+    C("is_outlier", "", "outlier_score above 3.5; where MAD is 0, any difference"),
+)
+
+_QUERY: Final = f"""
+WITH spans AS (
+  SELECT *, (end_ns - start_ns) / 1e6 AS wall_ms, try_cast(rollout_name AS BIGINT) AS number
+  FROM rollout_spans
+), middle AS (
+  SELECT attempt, median(wall_ms) AS mid, count(*) AS n FROM spans WHERE number IS NOT NULL GROUP BY ALL
+), spread AS (
+  SELECT s.attempt, median(abs(s.wall_ms - m.mid)) AS mad FROM spans s JOIN middle m USING (attempt)
+  WHERE s.number IS NOT NULL GROUP BY ALL
+), told AS (
+  SELECT s.*, CASE WHEN number IS NOT NULL THEN wall_ms / (SELECT median(e.wall_ms) FROM spans e
+      WHERE e.attempt = s.attempt AND e.number < s.number) END AS trend,
+    CASE WHEN number IS NOT NULL AND m.n >= 4 THEN
+      CASE WHEN d.mad > 0 THEN abs(wall_ms - m.mid) / (1.4826 * d.mad) WHEN wall_ms = m.mid THEN 0 END
+      END AS score,
+    number IS NOT NULL AND m.n >= 4 AND d.mad = 0 AND wall_ms <> m.mid AS is_odd
+  FROM spans s LEFT JOIN middle m USING (attempt) LEFT JOIN spread d USING (attempt)
+), chosen AS (
+  SELECT attempt, rollout_name, coalesce(role, 'unknown') AS role, process, activity, start_ns, end_ns
+  FROM rollout_phases WHERE list_contains(?, rollout_name)
+), roles AS (
+  SELECT * FROM chosen UNION ALL SELECT attempt, rollout_name, 'all', process, activity, start_ns, end_ns
+  FROM chosen
+), sets AS (
+  SELECT attempt, rollout_name, role, activity, start_ns, end_ns FROM roles
+  UNION ALL SELECT attempt, rollout_name, role, 'any four', start_ns, end_ns FROM roles
+    WHERE activity <> 'other'
+  UNION ALL SELECT attempt, rollout_name, role, 'any', start_ns, end_ns FROM roles
+), ordered AS (
+  SELECT *, max(end_ns) OVER (PARTITION BY attempt, rollout_name, role, activity ORDER BY start_ns, end_ns
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM sets
+), covered AS (
+  SELECT attempt, rollout_name, role, activity,
+    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) / 1e6 AS ms
+  FROM ordered GROUP BY ALL
+), wide AS (
+  SELECT attempt, rollout_name, role,
+    coalesce(max(ms) FILTER (activity = 'generate'), 0) AS generate_ms,
+    coalesce(max(ms) FILTER (activity = 'train'), 0) AS train_ms,
+    coalesce(max(ms) FILTER (activity = 'sync'), 0) AS sync_ms,
+    coalesce(max(ms) FILTER (activity = 'eval'), 0) AS eval_ms,
+    coalesce(max(ms) FILTER (activity = 'any four'), 0) AS four,
+    coalesce(max(ms) FILTER (activity = 'any'), 0) AS every
+  FROM covered GROUP BY ALL
+), counts AS (
+  SELECT attempt, rollout_name, role, count(DISTINCT process) AS processes FROM roles GROUP BY ALL
+)
+SELECT attempt, rollout_name, role, processes, wall_ms, generate_ms, train_ms, sync_ms, eval_ms,
+  every - four, wall_ms - every, generate_ms + train_ms + sync_ms + eval_ms - four,
+  trend, score, coalesce(score > 3.5, is_odd, false)
+FROM wide JOIN counts USING (attempt, rollout_name, role) JOIN told USING (attempt, rollout_name)
+ORDER BY attempt, {ROLLOUT_ORDER}, role <> 'all', role
+"""
+
+
+def rollout_view(connection: Any, rollouts: list[str]) -> Table:
+    """A row for each attempt, rollout and role; trend and outliers look at the whole run."""
+    _, rows = fetch(connection, _QUERY, [rollouts])
+    return Table("rollout", COLUMNS, rows)
