@@ -81,10 +81,11 @@ $(NODE)/.ready: tests/viewers/package.json
 browser: $(NODE)/.ready
 
 pictures: $(READY) $(NODE)/.ready
-	rm -f .cache/pictures/demo_*
-	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py -k demo $(ARGS)
+	rm -f .cache/pictures/demo_* .cache/pictures/tab_*
+	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py tests/viewers/test_tensorboard.py -k "demo or every_view" $(ARGS)
 	mkdir -p docs/pictures
 	set -e; for picture in rollout weight_sync; do cp .cache/pictures/demo_$$picture.png docs/pictures/$$picture.png; done
+	set -e; for view in overview_light ranks_light sync_dark; do cp .cache/pictures/tab_$$view.png docs/pictures/tab_$$view.png; done
 
 $(UV):
 	$(PYTHON) -m venv .cache/lock

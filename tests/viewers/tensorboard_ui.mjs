@@ -70,21 +70,6 @@ const COMMANDS = {
   attributes: ({ selector, name }) => tab.locator(selector).evaluateAll((all, word) => all.map((one) => one.getAttribute(word)), name),
   /** The text of each cell of a table. */
   cells: ({ selector }) => tab.locator(`${selector} tbody tr`).evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))),
-  /** The milliseconds from a pointer's move over the heat map to the next picture, for many moves. */
-  hover: ({ moves }) => tab.evaluate(async (count) => {
-    const canvas = document.querySelector(".heat canvas");
-    const heat = canvas.parentElement;
-    const box = canvas.getBoundingClientRect();
-    const taken = [];
-    for (let at = 0; at < count; at += 1) {
-      const start = performance.now();
-      if (at % 2) heat.scrollTop = (at * 977) % Math.max(1, heat.scrollHeight);
-      canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: box.left + 200 + (at * 37) % 600, clientY: box.top + 100 + (at * 53) % 200 }));
-      await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
-      taken.push(performance.now() - start);
-    }
-    return taken;
-  }, moves),
   /** Asks the Perfetto UI inside the tab. */
   async query({ sql }) {
     const frame = perfetto();
