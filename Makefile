@@ -85,7 +85,7 @@ pictures: $(READY) $(NODE)/.ready
 	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py tests/viewers/test_tensorboard.py -k "demo or every_view" $(ARGS)
 	mkdir -p docs/pictures
 	set -e; for picture in rollout weight_sync; do cp .cache/pictures/demo_$$picture.png docs/pictures/$$picture.png; done
-	set -e; for view in overview_light ranks_light sync_dark; do cp .cache/pictures/tab_$$view.png docs/pictures/tab_$$view.png; done
+	cp .cache/pictures/tab_sync_dark.png docs/pictures/tab_sync_dark.png
 
 $(UV):
 	$(PYTHON) -m venv .cache/lock
