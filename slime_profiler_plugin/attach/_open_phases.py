@@ -85,6 +85,8 @@ class OpenPhases:
 
     def around(self, phase: str, call: Callable[[], T], fields: dict[str, Any]) -> T:
         """The result of `call`, which is `phase`; what it left open is closed with the error that passed."""
+        if not timeline.on:
+            return call()
         depth = len(self._thread.opened)
         self.begin(f"{phase} around {depth}", phase, fields)
         try:

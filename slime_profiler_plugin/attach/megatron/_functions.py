@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.attach._failures import FAILURE, failed, is_theirs
 from slime_profiler_plugin.attach._open_phases import PHASES
 from slime_profiler_plugin.attach._targets import Target
+from slime_profiler_plugin.attach._wrap import Around, Bound
 from slime_profiler_plugin.attach.expert_parallel import STAGES, call_fields
 
 from ._lend import configs_of, lend
 from ._ranks import tell_ranks
 
 T = TypeVar("T")
-
-
-class Bound(Protocol):
-    """What a function was called with."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-#: Runs the call it is given, once, and returns its result.
-Around = Callable[[Callable[[], Any], Bound], Any]
 
 _SCHEDULES: Final = "megatron.core.pipeline_parallel.schedules"
 _BUCKETS: Final = "megatron.core.distributed.param_and_grad_buffer"
@@ -37,23 +27,8 @@ _DISPATCHERS: Final = "megatron.core.transformer.moe.token_dispatcher"
 _TRAINING: Final = "megatron.training.training"
 
 _OPTIMIZER_PHASES: Final = (
-    "optimizer_copy_grads",
-    "optimizer_check_inf",
-    "optimizer_inner_step",
-    "optimizer_copy_params",
-    "param_gather",
-)
-_FORWARD_BACKWARD_PHASES: Final = (
-    "forward",
-    "backward",
-    "pp_send",
-    "pp_recv",
-    "pp_send_recv",
-    "finalize_grads",
-    "grad_sync",
-    "embedder_grad_sync",
-    "non_tp_grad_sync",
-    "embedding_grad_sync",
+    "optimizer optimizer_copy_grads optimizer_check_inf optimizer_inner_step optimizer_copy_params "
+    "param_gather"
 )
 
 
@@ -114,7 +89,8 @@ def _bucket_group(phase: str, data: str) -> Around:
 
 def _has_parameters(group: Any) -> bool:
     """Whether the group's parameters are here already: Megatron asks before each module that uses one."""
-    return getattr(group, "param_gather_dispatched", False) and getattr(group, "param_gather_handle", 0) is None
+    asked: bool = getattr(group, "param_gather_dispatched", False)
+    return asked and getattr(group, "param_gather_handle", 0) is None
 
 
 def _bucket_fields(group: Any, data: str) -> dict[str, int]:
@@ -144,81 +120,102 @@ def _dispatcher(stage: str, group: str) -> Around:
     return around
 
 
-def _hooks() -> Iterator[Hook]:
-    def hook(
-        module: str,
-        names: Iterable[str],
-        parameters: tuple[str, ...],
-        around: Around,
-        phases: tuple[str, ...],
-        optional: bool = False,
-    ) -> Iterator[Hook]:
-        for name in names:
-            yield Hook(Target("megatron", module, name, parameters, phases, optional), around)
+def _hooks(
+    module: str, names: str, parameters: str, around: Around, phases: str, *, optional: bool = False
+) -> Iterator[Hook]:
+    """Of each of `names`; like `parameters` and `phases` they are separated by spaces."""
+    for name in names.split():
+        target = Target("megatron", module, name, tuple(parameters.split()), tuple(phases.split()), optional)
+        yield Hook(target, around)
 
-    yield from hook(
+
+def _phase_hooks(module: str, names: str, parameters: str, phase: str, **optional: bool) -> Iterator[Hook]:
+    return _hooks(module, names, parameters, _plain(phase), phase, **optional)
+
+
+HOOKS: Final[tuple[Hook, ...]] = (
+    *_hooks(
         _SCHEDULES,
-        (
-            "forward_backward_no_pipelining",
-            "forward_backward_pipelining_with_interleaving",
-            "forward_backward_pipelining_without_interleaving",
-        ),
-        ("forward_step_func", "data_iterator", "model"),
+        "forward_backward_no_pipelining forward_backward_pipelining_with_interleaving "
+        "forward_backward_pipelining_without_interleaving",
+        "forward_step_func data_iterator model",
         _forward_backward,
-        ("forward_backward", *_FORWARD_BACKWARD_PHASES),
-    )
-    for method, phase, data in (
-        ("start_grad_sync", "grad_sync_start", "grad_data"),
-        ("finish_grad_sync", "grad_sync_finish", "grad_data"),
-        ("start_param_sync", "param_sync_start", "param_data"),
-        ("finish_param_sync", "param_sync_finish", "param_data"),
-    ):
-        names = (f"_ParamAndGradBucketGroup.{method}",)
-        yield from hook(_BUCKETS, names, ("self",), _bucket_group(phase, data), (phase,))
-    yield from hook(
-        _DDP, ("DistributedDataParallel.zero_grad_buffer",), ("self",), _plain("zero_grad"), ("zero_grad",)
-    )
-    for module, classes in (
-        (_OPTIMIZER, ("MixedPrecisionOptimizer", "FP32Optimizer", "ChainedOptimizer")),
-        (_LAYER_WISE, ("LayerWiseDistributedOptimizer",)),
-    ):
-        steps = tuple(f"{name}.step" for name in classes)
-        phases = ("optimizer", *_OPTIMIZER_PHASES)
-        yield from hook(module, steps, ("self",), _step, phases, optional=module == _LAYER_WISE)
-    yield from hook(
+        "forward_backward forward backward pp_send pp_recv pp_send_recv finalize_grads grad_sync "
+        "embedder_grad_sync non_tp_grad_sync embedding_grad_sync",
+    ),
+    *(
+        hook
+        for kind in ("grad", "param")
+        for end in ("start", "finish")
+        for hook in _hooks(
+            _BUCKETS,
+            f"_ParamAndGradBucketGroup.{end}_{kind}_sync",
+            "self",
+            _bucket_group(f"{kind}_sync_{end}", f"{kind}_data"),
+            f"{kind}_sync_{end}",
+        )
+    ),
+    *_phase_hooks(_DDP, "DistributedDataParallel.zero_grad_buffer", "self", "zero_grad"),
+    *_hooks(
+        _OPTIMIZER,
+        "MixedPrecisionOptimizer.step FP32Optimizer.step ChainedOptimizer.step",
+        "self",
+        _step,
+        _OPTIMIZER_PHASES,
+    ),
+    *_hooks(
         _LAYER_WISE,
-        ("LayerWiseDistributedOptimizer.allgather_params",),
-        ("self",),
-        _plain("param_gather"),
-        ("param_gather",),
+        "LayerWiseDistributedOptimizer.step",
+        "self",
+        _step,
+        _OPTIMIZER_PHASES,
         optional=True,
-    )
-    for module, classes in (
-        (_OPTIMIZER, ("Float16OptimizerWithFloat16Params", "FP32Optimizer", "ChainedOptimizer")),
-        (_DISTRIBUTED_OPTIMIZER, ("DistributedOptimizer",)),
-    ):
-        zeros = tuple(f"{name}.zero_grad" for name in classes)
-        yield from hook(module, zeros, ("self",), _plain("zero_grad"), ("zero_grad",))
-    for names, parameters, phase in (
-        (("MegatronOptimizer.get_grad_norm", "ChainedOptimizer.get_grad_norm"), ("self",), "optimizer_grad_norm"),
-        (("clip_grad_by_total_norm_fp32",), ("parameters", "max_norm", "total_norm"), "optimizer_clip"),
-        (("MegatronOptimizer.count_zeros", "ChainedOptimizer.count_zeros"), ("self",), "optimizer_count_zeros"),
-    ):
-        yield from hook(_OPTIMIZER, names, parameters, _plain(phase), (phase,))
-    for kind, group in (("AllGather", "tp_ep_group"), ("AlltoAll", "ep_group"), ("Flex", "tp_ep_group")):
-        for stage in ("dispatch", "combine"):
-            names = (f"MoE{kind}TokenDispatcher.token_{stage}",)
-            yield from hook(_DISPATCHERS, names, ("self",), _dispatcher(stage, group), (STAGES[stage],))
-    yield from hook(
+    ),
+    *_phase_hooks(
+        _LAYER_WISE, "LayerWiseDistributedOptimizer.allgather_params", "self", "param_gather", optional=True
+    ),
+    *_phase_hooks(
+        _OPTIMIZER,
+        "Float16OptimizerWithFloat16Params.zero_grad FP32Optimizer.zero_grad ChainedOptimizer.zero_grad",
+        "self",
+        "zero_grad",
+    ),
+    *_phase_hooks(_DISTRIBUTED_OPTIMIZER, "DistributedOptimizer.zero_grad", "self", "zero_grad"),
+    *_phase_hooks(
+        _OPTIMIZER,
+        "MegatronOptimizer.get_grad_norm ChainedOptimizer.get_grad_norm",
+        "self",
+        "optimizer_grad_norm",
+    ),
+    *_phase_hooks(
+        _OPTIMIZER, "clip_grad_by_total_norm_fp32", "parameters max_norm total_norm", "optimizer_clip"
+    ),
+    *_phase_hooks(
+        _OPTIMIZER,
+        "MegatronOptimizer.count_zeros ChainedOptimizer.count_zeros",
+        "self",
+        "optimizer_count_zeros",
+    ),
+    *(
+        hook
+        for kind, group in (("AllGather", "tp_ep_group"), ("AlltoAll", "ep_group"), ("Flex", "tp_ep_group"))
+        for stage in ("dispatch", "combine")
+        for hook in _hooks(
+            _DISPATCHERS,
+            f"MoE{kind}TokenDispatcher.token_{stage}",
+            "self",
+            _dispatcher(stage, group),
+            STAGES[stage],
+        )
+    ),
+    # Not part of Megatron-Core.
+    *_phase_hooks(
         _TRAINING,
-        ("train_step",),
-        ("forward_step_func", "data_iterator", "model", "optimizer"),
-        _plain("train_step"),
-        ("train_step",),
-        optional=True,  # not part of Megatron-Core
-    )
-
-
-HOOKS: Final = tuple(_hooks())
+        "train_step",
+        "forward_step_func data_iterator model optimizer",
+        "train_step",
+        optional=True,
+    ),
+)
 #: What `doctor` looks at.
 TARGETS: Final[tuple[Target, ...]] = tuple(hook.target for hook in HOOKS)

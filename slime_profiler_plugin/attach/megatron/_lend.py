@@ -13,9 +13,10 @@ T = TypeVar("T")
 
 
 def place(config: Any, log_level: int = 2) -> list[tuple[Any, str, Any, Any]]:
-    """Put `Timers` and `Finalize` into `config`, around what it has; what changed: (config, name, before, now).
+    """Put `Timers` and `Finalize` into `config`, around what it has; returns what changed.
 
-    What a configuration lacks, or has from us already, stays as it is.
+    That is (config, name, before, now) of each. What a configuration lacks, or has from us
+    already, stays as it is.
     """
     changed = []
     timers = getattr(config, "timers", None)

@@ -12,7 +12,7 @@ from ._names import TIMERS, TimerName
 
 
 class Timers:
-    """``timers(name, log_level=None)`` gives a timer with ``start(barrier=False)`` and ``stop(barrier=False)``.
+    """``timers(name, log_level=None)`` gives a timer: ``start(barrier=False)``, ``stop(barrier=False)``.
 
     Each start and stop of a known name up to `log_level` is a phase. `barrier` is ignored:
     Megatron asks for one of all ranks at each timer of level 1, unless told otherwise, and

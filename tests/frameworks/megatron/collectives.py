@@ -9,7 +9,9 @@ import torch
 import torch.distributed as dist
 
 #: The methods of a process group that communicate: their names differ from version to version.
-_COMMUNICATES = re.compile(r"_?(all_?gather|all_?reduce|all_?to_?all|barrier|broadcast|gather|monitored|recv|reduce|scatter|send)")
+_COMMUNICATES = re.compile(
+    r"_?(all_?gather|all_?reduce|all_?to_?all|barrier|broadcast|gather|monitored|recv|reduce|scatter|send)"
+)
 
 #: (method, ranks of the group, shapes and types of the tensors).
 SEEN: list[list[Any]] = []

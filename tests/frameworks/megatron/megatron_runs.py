@@ -72,7 +72,7 @@ def recordings(out: Path, name: str) -> dict[int, Recording]:
 
 
 def outline(recording: Recording) -> list[str]:
-    """Names of the phases as they began, each indented below its parent; with the timer, where it is noted."""
+    """Names of the phases as they began, each indented below its parent; with the timer, where noted."""
     depths: dict[int, int] = {}
     lines = []
     for phase in sorted(recording.phases, key=lambda phase: phase.id):

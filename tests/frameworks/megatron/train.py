@@ -8,7 +8,7 @@ the import again or sees another.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -61,7 +61,7 @@ class OwnTimers:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def __call__(self, name: str, log_level: int | None = None) -> Any:
+    def __call__(self, name: str, **_level: int) -> Any:
         return OwnTimer(self.calls, name)
 
 
@@ -72,7 +72,7 @@ class OwnTimer:
     def start(self, barrier: bool = False) -> None:
         self.calls.append(f"+{self.name}{'!' if barrier else ''}")
 
-    def stop(self, barrier: bool = False) -> None:
+    def stop(self, **_barrier: bool) -> None:
         self.calls.append(f"-{self.name}")
 
 
@@ -137,7 +137,7 @@ def train(case: dict[str, Any], out: Path) -> None:
         assert timeline.on
         if options.plugin == "register":
             attached.register()
-    timeout = datetime.timedelta(seconds=60)
+    timeout = dt.timedelta(seconds=60)
     dist.init_process_group("gloo", f"file://{out}/store", timeout, world_size=size, rank=rank)
     parallel_state.initialize_model_parallel(
         options.tp,
@@ -238,7 +238,7 @@ def run(case: dict[str, Any], out: Path) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         train(case, out)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the end of this process
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
