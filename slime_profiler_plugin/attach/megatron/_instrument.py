@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from slime_profiler_plugin._timeline import timeline
@@ -17,6 +18,13 @@ def register() -> None:
     """Have Megatron's functions wrapped: at once, where it is imported, else as soon as it is."""
     for hook in HOOKS:
         wrap(hook.target, hook.around)
+
+
+def _register_imported() -> None:
+    """Of a program that calls us itself: what it uses is there by then, and no import is watched."""
+    for hook in HOOKS:
+        if hook.target.module in sys.modules:
+            wrap(hook.target, hook.around)
 
 
 def instrument(config: Any, optimizer: Any = None, *, log_level: int = 2) -> bool:
@@ -35,7 +43,7 @@ def instrument(config: Any, optimizer: Any = None, *, log_level: int = 2) -> boo
     if not timeline.on:
         return False
     try:
-        register()
+        _register_imported()
         tell_ranks()
         for one in [*(config if isinstance(config, (list, tuple)) else [config]), *configs_of(optimizer)]:
             place(one, log_level)
