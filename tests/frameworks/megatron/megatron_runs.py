@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 import subprocess
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from recordings import ROOT, Recording, environment, read_file, record_files
+
+from slime_profiler_plugin.attach._environment import prepend_folder
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".cache" / "venvs" / "megatron"
@@ -39,16 +40,20 @@ def free_port() -> int:
         return port
 
 
-def train(out: Path, *cases: dict[str, Any]) -> None:
-    """All cases, two ranks each; what they wrote lies in ``out/<name>``."""
+def train(out: Path, *cases: dict[str, Any], autoload: bool = False) -> None:
+    """All cases, two ranks each; what they wrote lies in ``out/<name>``.
+
+    `autoload`: our folder is first on the path, but nothing switches recording on.
+    """
+    environ = megatron_environment()
+    if autoload:
+        environ["PYTHONPATH"] = prepend_folder(environ["PYTHONPATH"])
     command = [
         *(str(find_environment() / "python"), "-m", "torch.distributed.run", "--nproc_per_node=2"),
         *("--master_addr=127.0.0.1", f"--master_port={free_port()}"),
         *(str(HERE / "train.py"), str(out), *map(json.dumps, cases)),
     ]
-    done = subprocess.run(
-        command, env=megatron_environment(), capture_output=True, text=True, timeout=280, check=False
-    )
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -80,8 +85,3 @@ def outline(recording: Recording) -> list[str]:
         timer = (phase.attrs or {}).get("timer")
         lines.append("  " * depth + phase.name + (f" {timer}" if timer else ""))
     return lines
-
-
-def visible(path: str) -> str:
-    """`path` first on PATH."""
-    return os.pathsep.join((path, os.environ["PATH"]))

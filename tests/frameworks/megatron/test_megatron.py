@@ -13,6 +13,7 @@ import pytest
 from megatron_runs import outline, recordings, told, train
 from sequences import SEQUENCES
 
+from slime_profiler_plugin.attach.megatron import TARGETS
 from slime_profiler_plugin.attach.megatron._names import TIMERS
 from slime_profiler_plugin.phases import BUILT_IN
 
@@ -29,6 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
     "ep2": {"moe": True, "ep": 2},
 }
 MODES = ("off", "instrument", "register")
+#: What is wrapped, of all that every version has.
+FUNCTIONS = [(target.module, target.name) for target in TARGETS if not target.optional]
 #: Of what a rank tells: all but what the plugin is.
 RESULTS = ("losses", "gradients", "parameters", "collectives")
 
@@ -36,7 +39,11 @@ RESULTS = ("losses", "gradients", "parameters", "collectives")
 def run(out: Path, names: list[str]) -> Path:
     train(
         out,
-        *({"name": f"{name}-{mode}", "plugin": mode, **CASES[name]} for name in names for mode in MODES),
+        *(
+            {"name": f"{name}-{mode}", "plugin": mode, "targets": FUNCTIONS, **CASES[name]}
+            for name in names
+            for mode in MODES
+        ),
         *(
             {"name": f"{name}-own-{mode}", "plugin": mode, "own_timers": True, **CASES[name]}
             for name in names
@@ -87,14 +94,24 @@ def check_same(out: Path, name: str, mode: str) -> None:
 
 
 def check_off(out: Path, name: str) -> None:
+    check_nothing_of_ours(out, f"{name}-off")
     for rank in (0, 1):
-        off = told(out, f"{name}-off", rank)
-        assert off["imported"] == []
-        assert off["threads"] == ["MainThread"]
-        assert off["config"] == ["NoneType", "function"]
         # for the length of a call only, where the program did not ask
         assert told(out, f"{name}-register", rank)["config"] == ["NoneType", "function"]
         assert told(out, f"{name}-instrument", rank)["config"] == ["Timers", "Finalize"]
+        for mode in MODES[1:]:
+            patched = told(out, f"{name}-{mode}", rank)["patched"]
+            assert patched == [function for _, function in FUNCTIONS]
+
+
+def check_nothing_of_ours(out: Path, case: str) -> None:
+    for rank in (0, 1):
+        off = told(out, case, rank)
+        assert off["imported"] == []
+        assert off["patched"] == []
+        assert off["threads"] == ["MainThread"]
+        assert off["config"] == ["NoneType", "function"]
+    assert sorted(path.name for path in (out / case).iterdir()) == ["rank0.json", "rank1.json", "store"]
 
 
 def check_own_timers(out: Path, name: str) -> None:
@@ -112,6 +129,16 @@ def check_own_timers(out: Path, name: str) -> None:
 
 def test_phases_results_and_collectives(one_run: Path) -> None:
     check(one_run, "overlapped")
+
+
+def test_without_a_switch_our_folder_does_nothing(one_run: Path, tmp_path: Path) -> None:
+    case = {"name": "off", "plugin": "off", "targets": FUNCTIONS, **CASES["overlapped"]}
+    train(tmp_path, case, autoload=True)
+    check_nothing_of_ours(tmp_path, "off")
+    assert [path.name for path in tmp_path.iterdir()] == ["off"]
+    for rank in (0, 1):
+        absent, present = told(one_run, "overlapped-off", rank), told(tmp_path, "off", rank)
+        assert all(present[result] == absent[result] for result in RESULTS)
 
 
 def test_ranks_and_sizes(one_run: Path) -> None:

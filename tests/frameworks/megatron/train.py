@@ -125,6 +125,14 @@ def digest(tensors: Any) -> str:
     return total.hexdigest()
 
 
+def is_patched(module: str, name: str) -> bool:
+    """Whether a function of Megatron's is one of ours."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return "slime_profiler_plugin" in getattr(getattr(found, "__code__", None), "co_filename", "")
+
+
 def train(case: dict[str, Any], out: Path) -> None:
     """The case of this rank, and what it saw as ``rank<n>.json``."""
     options = Options(case)
@@ -221,6 +229,7 @@ def train(case: dict[str, Any], out: Path) -> None:
         "parameters": digest(p for chunk in model for p in chunk.parameters()),
         "collectives": collectives.SEEN,
         "imported": sorted(name for name in sys.modules if name.startswith("slime_profiler")),
+        "patched": [name for module, name in case.get("targets", ()) if is_patched(module, name)],
         "threads": sorted(thread.name for thread in threading.enumerate()),
         "timers": own.calls if own else None,
         "config": [type(config.timers).__name__, type(config.finalize_model_grads_func).__name__],
