@@ -3,12 +3,22 @@
 from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
 from ._place import Place, change_place
-from ._process import ProcessIdentity, resolve
-from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
+from ._process import ProcessIdentity, resolve, shared_by_job
+from ._surroundings import (
+    LAUNCH_VARIABLE,
+    RANK_VARIABLE,
+    ROLE_VARIABLE,
+    RUN_ID_VARIABLE,
+    WORLD_SIZE_VARIABLE,
+    Surroundings,
+)
 
 __all__ = [
     "LAUNCH_VARIABLE",
+    "RANK_VARIABLE",
+    "ROLE_VARIABLE",
     "RUN_ID_VARIABLE",
+    "WORLD_SIZE_VARIABLE",
     "AttemptFile",
     "IdentityError",
     "OutError",
@@ -20,4 +30,5 @@ __all__ = [
     "read_attempt",
     "read_run",
     "resolve",
+    "shared_by_job",
 ]

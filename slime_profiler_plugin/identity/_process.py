@@ -13,7 +13,7 @@ from slime_profiler_plugin.layout import RunPaths, file_safe
 from ._attempt import RunFile, create_run, find_launch, join_attempt
 from ._errors import IdentityError, OutError
 from ._place import find_place
-from ._run import find_run_id
+from ._run import derive_run_id, find_run_id
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
 
@@ -39,7 +39,7 @@ class ProcessIdentity(msgspec.Struct, kw_only=True, frozen=True):
     engine: dict[str, int]
     #: The token that all processes of this attempt share.
     launch: str
-    #: Of ``rank world_size``, what the environment said and nobody told.
+    #: Of ``role rank world_size``, what the environment said and nobody told.
     by_environment: frozenset[str] = frozenset()
     #: What the user should be warned of: a start of the run that may fall apart.
     warning: str | None = None
@@ -76,7 +76,8 @@ def resolve(
 ) -> ProcessIdentity:
     """Find the run, join or make the attempt, and say who this process is.
 
-    `given`: ``run_id role rank ranks world_size engine``, each optional. ``RANK`` and
+    `given`: ``run_id role rank ranks world_size engine``, each optional; without a role,
+    ``SLIME_PROFILER_ROLE`` with ``SLIME_PROFILER_RANK`` and ``SLIME_PROFILER_WORLD_SIZE``. ``RANK`` and
     ``WORLD_SIZE`` may be another role's: they count where no rank is given, and no role or
     ``actor`` or ``critic``; a given run id goes after
     ``SLIME_PROFILER_RUN_ID``. `settings` are the profiler's own and go to ``run.json``.
@@ -129,6 +130,21 @@ def resolve(
         by_environment=by_environment,
         warning=warning,
     )
+
+
+def shared_by_job(here: Surroundings) -> dict[str, str]:
+    """What `ProcessIdentity.shared_environ` will be, where all processes of the job find that by themselves.
+
+    Empty where they do not. Touches no disk. For children that could not find it: a subprocess of a
+    Ray actor is not connected to Ray.
+    """
+    said = here.text(RUN_ID_VARIABLE)
+    derived = derive_run_id(here) if said is None else None
+    run_id = said or (derived.text if derived is not None else None)
+    launch = find_launch(here)
+    if run_id is None or launch is None:
+        return {}
+    return {RUN_ID_VARIABLE: run_id, LAUNCH_VARIABLE: launch}
 
 
 def _tell_lonely(run_id: str, attempt: int) -> str:

@@ -84,6 +84,7 @@ def _merge_once(
     warnings: list[str] = []
     if attempt is not None:
         run.keep_attempt(attempt)
+    extras = [*(beside.trace for beside in run.beside), *extras]
     shared = Shared(run, options)
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     for each in wanted:
