@@ -3,7 +3,7 @@
 from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
 from ._place import Place, change_place
-from ._process import ProcessIdentity, resolve, shared_by_job
+from ._process import ProcessIdentity, resolve
 from ._surroundings import (
     LAUNCH_VARIABLE,
     RANK_VARIABLE,
@@ -30,5 +30,4 @@ __all__ = [
     "read_attempt",
     "read_run",
     "resolve",
-    "shared_by_job",
 ]

@@ -13,7 +13,7 @@ from slime_profiler_plugin.layout import RunPaths, file_safe
 from ._attempt import RunFile, create_run, find_launch, join_attempt
 from ._errors import IdentityError, OutError
 from ._place import find_place
-from ._run import derive_run_id, find_run_id
+from ._run import find_run_id
 from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
 
@@ -130,21 +130,6 @@ def resolve(
         by_environment=by_environment,
         warning=warning,
     )
-
-
-def shared_by_job(here: Surroundings) -> dict[str, str]:
-    """What `ProcessIdentity.shared_environ` will be, where all processes of the job find that by themselves.
-
-    Empty where they do not. Touches no disk. For children that could not find it: a subprocess of a
-    Ray actor is not connected to Ray.
-    """
-    said = here.text(RUN_ID_VARIABLE)
-    derived = derive_run_id(here) if said is None else None
-    run_id = said or (derived.text if derived is not None else None)
-    launch = find_launch(here)
-    if run_id is None or launch is None:
-        return {}
-    return {RUN_ID_VARIABLE: run_id, LAUNCH_VARIABLE: launch}
 
 
 def _tell_lonely(run_id: str, attempt: int) -> str:

@@ -32,7 +32,7 @@ def find_run_id(
         return RunId(_checked(said, RUN_ID_VARIABLE), "environment")
     if given is not None:
         return RunId(_checked(given, "run_id"), "given")
-    return derive_run_id(here) or _minted(here, role, world_size, unix_ns)
+    return _derived(here) or _minted(here, role, world_size, unix_ns)
 
 
 def _checked(run_id: str, name: str) -> str:
@@ -45,8 +45,7 @@ def _checked(run_id: str, name: str) -> str:
     return run_id
 
 
-def derive_run_id(here: Surroundings) -> RunId | None:
-    """From what all processes of the job share; ``None`` where they share nothing. Raises `IdentityError`."""
+def _derived(here: Surroundings) -> RunId | None:
     ray = here.ray_job()
     if ray is not None:
         return RunId(f"ray-{ray.session}-{ray.job_id}", "ray")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from surroundings import ray_module, surroundings
+from surroundings import surroundings
 
 from slime_profiler_plugin.identity import (
     LAUNCH_VARIABLE,
@@ -14,7 +14,6 @@ from slime_profiler_plugin.identity import (
     Place,
     change_place,
     resolve,
-    shared_by_job,
 )
 
 REWARD = {"SLIME_PROFILER_ROLE": "reward", "SLIME_PROFILER_RANK": "2", "SLIME_PROFILER_WORLD_SIZE": "4"}
@@ -65,16 +64,3 @@ def test_another_role_that_turns_out_later_takes_the_numbers_with_it():
 
 
 REWARDED = {"role": "reward", "rank": 2, "world_size": 4}
-
-
-def test_what_a_ray_job_shares_is_what_resolve_finds(tmp_path):
-    here = surroundings(modules={"ray": ray_module("session_7", "02000000")})
-    shared = shared_by_job(here)
-    assert shared == {RUN_ID_VARIABLE: "ray-session_7-02000000", LAUNCH_VARIABLE: "ray:session_7:02000000"}
-    assert list(tmp_path.iterdir()) == []
-    assert resolve(here.environ, {}, tmp_path, here=here).shared_environ() == shared
-
-
-def test_a_process_alone_shares_nothing():
-    assert shared_by_job(surroundings()) == {}
-    assert shared_by_job(surroundings({RUN_ID_VARIABLE: "r"})) == {}

@@ -1,0 +1,137 @@
+"""Which nodes of a Ray cluster would be attached, asked of a worker on each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+import slime_profiler_plugin
+
+NodeStatus: TypeAlias = Literal["ready", "no package", "other version", "no autoload", "no answer"]
+
+#: For the workers of all nodes to start, each of which imports Ray.
+_WORKERS_S: Final = 60.0
+#: On top of that: to start Python, to connect, to leave.
+_CONNECT_S: Final = 45.0
+_PROGRAM: Final = "from slime_profiler_plugin.attach.ray._survey import main; main()"
+#: The last line of an error says what it was.
+_LONGEST: Final = 300
+
+
+class ClusterError(RuntimeError):
+    """No Ray cluster answered; the message says why."""
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A node by its address, and what a worker found there; `detail` says it in a sentence."""
+
+    address: str
+    host: str
+    node_id: str
+    status: NodeStatus
+    detail: str
+    version: str | None = None
+
+
+class _Answer(msgspec.Struct, kw_only=True):
+    """What `_survey` prints of a node."""
+
+    node_id: str
+    address: str
+    host: str
+    failure: str | None = None
+    broken: str | None = None
+    version: str | None = None
+    on_path: bool = False
+    folder: bool = False
+    autoload: bool = False
+
+
+def survey_cluster(
+    env_vars: Mapping[str, str], autoload: Path, *, address: str = "auto", timeout_s: float = _WORKERS_S
+) -> list[NodeReport]:
+    """Start one task of no CPUs on every node that is alive, and say what it finds, by address.
+
+    `env_vars` go into the ``runtime_env`` of the tasks; empty inside a submitted job, whose own they have.
+    `autoload`: our folder on ``PYTHONPATH``. Takes at most `timeout_s` seconds for all nodes together and
+    three quarters of a minute to connect. Raises `ClusterError` when no cluster answers.
+    """
+    asked = {
+        "address": address,
+        "env_vars": dict(env_vars),
+        "autoload": str(autoload),
+        "timeout_s": timeout_s,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        cwd="/",  # Ray shows a driver's folder to the workers, which must find the package by themselves
+        start_new_session=True,
+    )
+    with process:
+        try:
+            out, errors = process.communicate(msgspec.json.encode(asked), timeout_s + _CONNECT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise ClusterError(
+                f"the Ray cluster at {address!r} did not answer in {timeout_s + _CONNECT_S:.0f} s"
+            ) from None
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        told = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        raise ClusterError(f"no Ray cluster at {address!r}: {told[-1][:_LONGEST]}")
+    answers = msgspec.json.decode(out.splitlines()[-1], type=list[_Answer])
+    reports = [_judge(answer, autoload) for answer in answers]
+    return sorted(reports, key=lambda report: (report.address, report.node_id))
+
+
+def _environment() -> dict[str, str]:
+    """That of this process; the one who asks is no part of a run, and finds this package."""
+    root = Path(slime_profiler_plugin.__file__).parents[1]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLIME_")}
+    environment["SLIME_PROFILER"] = "off"
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return environment
+
+
+def _judge(answer: _Answer, autoload: Path) -> NodeReport:
+    here = slime_profiler_plugin.__version__
+    status: NodeStatus = "ready"
+    detail = f"version {answer.version}, autoload ran"
+    if answer.failure is not None:
+        status, detail = "no answer", answer.failure
+    elif answer.broken is not None:
+        status, detail = "no package", f"the package cannot be imported: {answer.broken}"
+    elif answer.version is None:
+        status, detail = "no package", "slime-profiler-plugin is not installed there"
+    elif answer.version != here:
+        status, detail = "other version", f"version {answer.version} there, {here} here"
+    elif not answer.autoload:
+        status, detail = "no autoload", _tell_why(answer, autoload)
+    return NodeReport(
+        address=answer.address,
+        host=answer.host,
+        node_id=answer.node_id,
+        status=status,
+        detail=detail,
+        version=answer.version,
+    )
+
+
+def _tell_why(answer: _Answer, autoload: Path) -> str:
+    if not answer.on_path:
+        return f"a worker's PYTHONPATH does not hold {autoload}: its runtime_env sets another"
+    if not answer.folder:
+        return f"there is no folder {autoload}: the package is installed elsewhere there"
+    return f"another sitecustomize is found before the one in {autoload}"

@@ -1,0 +1,53 @@
+"""A program: asks every node of a Ray cluster what a worker finds there, and prints it as JSON.
+
+It runs in a process of its own, which `_cluster` ends when it takes too long: nothing that a dead node or
+cluster does can hold the one who asks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from . import _look
+
+
+def main() -> None:
+    """Standard input: an object with ``address env_vars autoload timeout_s``; output: a list, one per node."""
+    asked = json.load(sys.stdin)
+    import ray
+    from ray import cloudpickle
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # By value: the node that is asked may have no package of ours, which is what we want to hear.
+    cloudpickle.register_pickle_by_value(_look)
+    ray.init(address=asked["address"], log_to_driver=False, logging_level=logging.ERROR)
+    # The job's own environment stands where it names the same variables.
+    runtime_env = {"env_vars": asked["env_vars"]} if asked["env_vars"] else None
+    look = ray.remote(_look.look)
+    nodes: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
+    answers = [
+        look.options(
+            num_cpus=0,
+            max_retries=0,
+            runtime_env=runtime_env,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        ).remote(asked["autoload"])
+        for node in nodes
+    ]
+    deadline = time.monotonic() + asked["timeout_s"]
+    told = []
+    for node, answer in zip(nodes, answers, strict=True):
+        found = {"node_id": node["NodeID"], "address": node["NodeManagerAddress"]}
+        found["host"] = node["NodeManagerHostname"]
+        try:
+            found.update(ray.get(answer, timeout=max(0.0, deadline - time.monotonic())))
+        except ray.exceptions.GetTimeoutError:
+            found["failure"] = f"no worker started within {asked['timeout_s']:.0f} s"
+        except Exception as error:  # noqa: BLE001 - whatever that node cannot do is what we are asked for
+            found["failure"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+        told.append(found)
+    print(json.dumps(told), flush=True)  # noqa: T201 - a program's answer
