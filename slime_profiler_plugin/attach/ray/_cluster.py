@@ -17,8 +17,9 @@ NodeStatus: TypeAlias = Literal["ready", "no package", "other version", "no auto
 
 #: For the workers of all nodes to start, each of which imports Ray.
 _WORKERS_S: Final = 60.0
-#: On top of that: to start Python, to connect, to leave.
-_CONNECT_S: Final = 45.0
+_CONNECT_S: Final = 30.0
+#: On top of both: to start Python, and to leave.
+_REST_S: Final = 20.0
 _PROGRAM: Final = "from slime_profiler_plugin.attach.ray._survey import main; main()"
 #: The last line of an error says what it was.
 _LONGEST: Final = 300
@@ -59,15 +60,17 @@ def survey_cluster(
     """Start one task of no CPUs on every node that is alive, and say what it finds, by address.
 
     `env_vars` go into the ``runtime_env`` of the tasks; empty inside a submitted job, whose own they have.
-    `autoload`: our folder on ``PYTHONPATH``. Takes at most `timeout_s` seconds for all nodes together and
-    three quarters of a minute to connect. Raises `ClusterError` when no cluster answers.
+    `autoload`: our folder on ``PYTHONPATH``. Takes at most `timeout_s` seconds for all nodes together, and
+    less than a minute to connect and leave. Raises `ClusterError` when no cluster answers.
     """
     asked = {
         "address": address,
         "env_vars": dict(env_vars),
         "autoload": str(autoload),
+        "connect_s": _CONNECT_S,
         "timeout_s": timeout_s,
     }
+    longest_s = _CONNECT_S + timeout_s + _REST_S
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -79,18 +82,16 @@ def survey_cluster(
     )
     with process:
         try:
-            out, errors = process.communicate(msgspec.json.encode(asked), timeout_s + _CONNECT_S)
+            out, errors = process.communicate(msgspec.json.encode(asked), longest_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ClusterError(
-                f"the Ray cluster at {address!r} did not answer in {timeout_s + _CONNECT_S:.0f} s"
-            ) from None
+            raise ClusterError(f"the Ray cluster at {address!r} did not answer in {longest_s:.0f} s") from None
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
         told = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-        raise ClusterError(f"no Ray cluster at {address!r}: {told[-1][:_LONGEST]}")
+        raise ClusterError(f"no Ray cluster answers at {address!r}: {told[-1][:_LONGEST]}")
     answers = msgspec.json.decode(out.splitlines()[-1], type=list[_Answer])
     reports = [_judge(answer, autoload) for answer in answers]
     return sorted(reports, key=lambda report: (report.address, report.node_id))

@@ -21,6 +21,8 @@ class Membership:
 
     def __init__(self) -> None:
         self._exported: dict[str, str] = {}
+        #: Whether this worker was asked to be an actor already.
+        self.is_actor = False
         #: Where Ray's own timeline goes, in a driver that records.
         self.ray_file: Path | None = None
 
@@ -35,6 +37,7 @@ class Membership:
 
         Its role and rank are what its environment says (``SLIME_PROFILER_ROLE``), until somebody tells.
         """
+        self.is_actor = True
         if not class_module.startswith(_RAYS_OWN):
             self._join()
 
