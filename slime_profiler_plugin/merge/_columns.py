@@ -12,7 +12,7 @@ from slime_profiler_plugin.read import TraceEvent
 
 from ._exact_times import parse_times
 from ._flow_columns import FlowNotes, Numbers
-from ._kinds import ASYNC, END, KIND_OF, SHORT, SHOWN_OLD_ASYNC, SLICE, Bools, Ints, Kinds
+from ._kinds import ASYNC, END, SHORT, SHOWN_OLD_ASYNC, SLICE, Bools, Ints, Kinds, kinds_of
 
 #: What is kept of every event: kind, start, length, whether it is timed and has a length, track.
 _GROWING: Final = (np.uint8, np.int64, np.int64, np.bool_, np.bool_, SHORT)
@@ -49,10 +49,10 @@ class Columns:
 
     def add(self, piece: list[TraceEvent]) -> Kinds:
         """Take in the next events; gives their kinds."""
-        kinds = np.frombuffer(bytes([KIND_OF[event.ph] for event in piece]), np.uint8)
-        if KIND_OF.met_several:
-            KIND_OF.met_several = False
-            self.odd_phases += [self.count + i for i, event in enumerate(piece) if len(event.ph) > 1]
+        phases = [event.ph for event in piece]
+        kinds = kinds_of(phases)
+        if max(map(len, phases)) > 1:
+            self.odd_phases += [self.count + i for i, phase in enumerate(phases) if len(phase) > 1]
         starts, is_timed, _ = parse_times([event.ts for event in piece])
         lengths, has_length = self._slice_lengths(piece, kinds)
         places = zip([event.pid for event in piece], [event.tid for event in piece], strict=True)

@@ -41,11 +41,11 @@ def parse_times(texts: Sequence[Raw | UnsetType]) -> Times:
     >>> times.values.tolist(), times.are_known.tolist()
     ([1500, 0, 5115426478563779, -2000], [True, False, True, True])
     """
-    are_all_given = list(texts).count(UNSET) == 0
-    given = texts if are_all_given else [text for text in texts if text is not UNSET]
+    given = [text for text in texts if text is not UNSET]
+    are_all_given = len(given) == len(texts)
     if not given:
         return Times(np.zeros(len(texts), np.int64), np.zeros(len(texts), np.bool_), are_plain=True)
-    values = _parse_plain(b",".join(given), len(given))  # type: ignore[arg-type]
+    values = _parse_plain(b",".join(given), len(given))
     known = np.ones(len(given), np.bool_)
     are_plain = values is not None
     if values is None:

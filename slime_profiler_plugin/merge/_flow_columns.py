@@ -68,11 +68,18 @@ class FlowNotes:
         flows = np.flatnonzero((kinds >= FLOW_START) & (kinds <= FLOW_END))
         if len(flows):
             chosen = [piece[index] for index in flows.tolist()]
-            words = self._words.__getitem__
-            pairs = [words((bytes(event.cat or b""), bytes(event.name or b""))) for event in chosen]
             ids, binds_next = self._plain_ids(chosen), _bind_next(chosen)
-            self._add_flows(flows + first, np.array(pairs), ids, kinds[flows], binds_next)
+            self._add_flows(flows + first, self._number_words(chosen), ids, kinds[flows], binds_next)
         self._note_binds(piece, first)
+
+    def _number_words(self, flows: list[TraceEvent]) -> Ints:
+        """The number of the category and name of each."""
+        categories: Any = [event.cat for event in flows]
+        names: Any = [event.name for event in flows]
+        if UNSET in categories or UNSET in names:
+            categories, names = [word or b"" for word in categories], [word or b"" for word in names]
+        pairs = zip(map(bytes, categories), map(bytes, names), strict=True)
+        return np.array(list(map(self._words.__getitem__, pairs)))
 
     def _note_binds(self, piece: list[TraceEvent], first: int) -> None:
         """Slices that are ends of arrows without flow events."""

@@ -18,7 +18,7 @@ from ._budget import KERNEL, OTHER_SLICE, Thresholds
 from ._counters import read_counter
 from ._counts import count_events
 from ._filters import OUTSIDE_WINDOW, drop_arrows
-from ._kinds import COUNTER, FLOW_END, FLOW_START, Bools, Ints
+from ._kinds import COUNTER, FLOW_END, FLOW_START, OLD_ASYNC, SHOWN_OLD_ASYNC, Bools, Ints
 from ._part import Part, PartWriter
 from ._source import add_members, decode_members, encode_value, members, raw_us
 from ._table import Table, Texts
@@ -155,6 +155,8 @@ class _Rewriter:
         events = np.concatenate((table.flow_events, table.async_events))
         order = np.argsort(events, kind="stable")
         self._id_events, self._ids = events[order], ids[order]
+        is_old = (table.kinds == OLD_ASYNC) | (table.kinds == SHOWN_OLD_ASYNC)
+        self._has_old_asyncs = bool(is_old.any())
         self._begins = set(table.begins.tolist())
         self._closers = dict(zip(table.begins.tolist(), table.closers.tolist(), strict=True))
         self._end_args, self._names = Texts.load(task.folder)
@@ -212,14 +214,15 @@ class _Rewriter:
         begin, end = np.searchsorted(self._id_events, [first, last])
         events = (self._id_events[begin:end] - first).tolist()
         numbers = self._ids[begin:end].tolist()
-        if not self._names and [piece[index].more for index in events].count(UNSET) == len(events):
-            for index, number in zip(events, numbers, strict=True):
-                event = piece[index]
+        chosen = [piece[index] for index in events]
+        if not self._names and [event.more for event in chosen].count(UNSET) == len(chosen):
+            for event, number in zip(chosen, numbers, strict=True):
                 event.id = number
-                event.ph = _NEW_LETTERS.get(event.ph, event.ph)
+            if self._has_old_asyncs:
+                for event in chosen:
+                    event.ph = _NEW_LETTERS.get(event.ph, event.ph)
             return
-        for index, number in zip(events, numbers, strict=True):
-            event = piece[index]
+        for index, event, number in zip(events, chosen, numbers, strict=True):
             if event.ph in _SLICES:  # which is the end of an arrow itself
                 event.more["bind_id"] = number + _FIRST_BIND_ID
                 continue

@@ -9,10 +9,12 @@ import numpy as np
 
 from ._kinds import Ints
 from ._lanes import assign_lanes
+from ._parents import find_parents
 
 #: More lanes than this are looked for with a tree instead of one after the other.
 _FEW_LANES: Final = 16
 #: So many slices are Python's numbers at a time: those take five times the memory of a column.
+_AT_FIRST: Final = 16
 _AT_ONCE: Final = 1 << 16
 #: Fewer are sorted by counting.
 _FEW_TRACKS: Final = 2**16
@@ -62,30 +64,67 @@ def _nesting_order(tracks: Ints, starts: Ints, ends: Ints) -> Ints:
 
 
 def _find_lanes(starts: Ints, ends: Ints) -> Ints:
-    if bool((ends[:-1] <= starts[1:]).all()):  # one after the other
-        return np.zeros(len(starts), np.int64)
+    """Only what follows a slice that crosses is laid out one by one, up to where all is in order again."""
     lanes = np.zeros(len(starts), np.int64)
-    stacks: list[list[int]] = [[]]
-    for first in range(0, len(starts), _AT_ONCE):
-        listed = zip(
-            starts[first : first + _AT_ONCE].tolist(), ends[first : first + _AT_ONCE].tolist(), strict=True
-        )
-        for index, (start, end) in enumerate(listed, first):
-            for lane, stack in enumerate(stacks):
+    if bool((ends[:-1] <= starts[1:]).all()):  # one after the other
+        return lanes
+    parents = find_parents(starts, ends)
+    if parents is None:
+        return _lay_all(starts, ends)
+    place = 0
+    for first in np.flatnonzero((parents >= 0) & (ends > ends[parents])).tolist():
+        if first >= place:
+            found = _lay_from(first, starts, ends, _open_ends(first, starts, ends, parents), lanes)
+            if found is None:
+                return _lay_all(starts, ends)
+            place = found
+    return lanes
+
+
+def _lay_all(starts: Ints, ends: Ints) -> Ints:
+    return np.array(assign_lanes(list(zip(starts.tolist(), ends.tolist(), strict=True))), dtype=np.int64)
+
+
+def _open_ends(at: int, starts: Ints, ends: Ints, parents: Ints) -> list[int]:
+    """The ends of the slices that are open when slice `at` starts, the outermost first."""
+    found = []
+    start, place = starts[at], int(parents[at])
+    while place >= 0:
+        if ends[place] > start:
+            found.append(int(ends[place]))
+        place = int(parents[place])
+    return found[::-1]
+
+
+def _lay_from(first: int, starts: Ints, ends: Ints, on_first_lane: list[int], lanes: Ints) -> int | None:
+    """Set lanes from slice `first` on, until nothing is open on any but the first; gives where that is.
+
+    ``None`` where many lanes are needed.
+    """
+    stacks = [on_first_lane]
+    beside = int(starts[first]) + 1  # when all on other lanes has ended; `first` itself is laid in any case
+    at, size = first, _AT_FIRST
+    while at < len(starts):
+        listed = zip(starts[at : at + size].tolist(), ends[at : at + size].tolist(), strict=True)
+        for index, (start, end) in enumerate(listed, at):
+            if beside <= start:
+                return index
+            for lane, stack in enumerate(stacks):  # noqa: B007 - the lane is used behind the loop
                 while stack and stack[-1] <= start:
                     stack.pop()
                 if not stack or end <= stack[-1]:
                     stack.append(end)
-                    if lane:
-                        lanes[index] = lane
                     break
             else:
                 if len(stacks) == _FEW_LANES:
-                    whole = list(zip(starts.tolist(), ends.tolist(), strict=True))
-                    return np.array(assign_lanes(whole), dtype=np.int64)
-                lanes[index] = len(stacks)
+                    return None
+                lane = len(stacks)
                 stacks.append([end])
-    return lanes
+            if lane:
+                lanes[index] = lane
+                beside = max(beside, end)
+        at, size = at + size, min(2 * size, _AT_ONCE)
+    return len(starts)
 
 
 def find_innermost(slices: TrackSlices, times: Ints) -> Ints:

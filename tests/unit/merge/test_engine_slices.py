@@ -9,6 +9,7 @@ from reading import assert_nested
 from slime_profiler_plugin.merge._begins import match_ends
 from slime_profiler_plugin.merge._kinds import BEGIN, END
 from slime_profiler_plugin.merge._lanes import assign_lanes
+from slime_profiler_plugin.merge._parents import find_parents
 from slime_profiler_plugin.merge._slices import _STRIDE, find_innermost, find_next, lay_out_tracks
 
 slices = st.lists(
@@ -39,6 +40,26 @@ def test_nothing_crosses_on_a_lane_and_every_slice_takes_the_first_that_has_room
             assert_nested([span for span, at in zip(own, each.lanes, strict=True) if at == lane])
         seen.extend(each.events.tolist())
     assert sorted(seen) == list(range(100, 100 + len(spans)))
+
+
+@given(slices)
+def test_a_slice_lies_in_the_last_one_before_it_that_is_open(spans):
+    own = sorted(((start, end) for _, start, end in spans), key=lambda span: (span[0], -span[1]))
+    starts, ends = (np.array([span[n] for span in own], np.int64) for n in range(2))
+    parents = [
+        max((before for before in range(at) if ends[before] > starts[at]), default=-1)
+        for at in range(len(own))
+    ]
+    assert find_parents(starts, ends).tolist() == parents
+
+
+def test_slices_that_lie_deep_in_each_other_again_and_again():
+    depth = 300
+    pyramid = [(0, at, 2 * depth - at) for at in range(depth)]
+    again = [(0, start + 1000 * n, end + 1000 * n) for n in range(3) for _, start, end in pyramid]
+    crossing = [(0, 5000, 5010), (0, 5005, 5020), (0, 5010, 5015), (0, 5020, 5021)]
+    (laid,) = lay_out([*again, *crossing])
+    assert laid.lanes.tolist() == [0] * (3 * depth) + [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 18, 300])

@@ -1,0 +1,1 @@
+"""Joins Megatron, Ray, SGLang and slime where they can be joined, without changing what they do."""

@@ -1,0 +1,113 @@
+"""Calls that wait for a module to be imported.
+
+A finder stands first among Python's own while anything is waited for. It asks the others for the module's
+spec and lends it a loader that calls back once the module's code has run: before the statement that imports
+it binds any of its names.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from ._failures import FAILURE, failed, is_theirs
+
+Callback = Callable[[ModuleType], None]
+
+_lock = threading.RLock()
+_waiting: dict[str, list[Callback]] = {}
+
+
+def after_import(name: str, callback: Callback) -> None:
+    """Call `callback` with the module `name` once that has been imported; now, if it has been.
+
+    One that raises is told once and counted; the import goes on.
+    """
+    with _lock:
+        module = sys.modules.get(name)
+        if module is None or _is_being_imported(module):
+            _waiting.setdefault(name, []).append(callback)
+            if _finder not in sys.meta_path:
+                sys.meta_path.insert(0, _finder)
+            return
+    _call(callback, module)
+
+
+def forget_all() -> None:
+    """Wait for nothing any more; the finder goes."""
+    with _lock:
+        _waiting.clear()
+        _leave()
+
+
+def _is_being_imported(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _leave() -> None:
+    if not _waiting and _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+
+
+def _call(callback: Callback, module: ModuleType) -> None:
+    try:
+        callback(module)
+    except FAILURE as error:
+        if is_theirs(error):
+            raise
+        failed(f"what waits for {module.__name__}", error)
+
+
+def _call_all(module: ModuleType) -> None:
+    with _lock:
+        callbacks = _waiting.pop(module.__name__, [])
+        _leave()
+    for callback in callbacks:
+        _call(callback, module)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _waiting:
+            return None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Lent(spec.loader)
+                return spec
+        return None
+
+
+class _Lent(Loader):
+    """Stands in for a module's own loader until the module's code runs."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        create = getattr(self._own, "create_module", None)
+        return None if create is None else create(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._own
+        module.__loader__ = self._own
+        self._own.exec_module(module)
+        _call_all(module)
+
+
+_finder = _Finder()
