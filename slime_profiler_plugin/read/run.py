@@ -85,7 +85,8 @@ def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:
 class Run:
     """A run: its processes in the order in which they started, its windows, and what was wrong.
 
-    `beside` are traces of other programs that lie in its folder (Ray's), by path. `ignored` lists files that are no source.
+    `beside` are traces of other programs that lie in its folder (Ray's), by path. `ignored` lists files that
+    are no source.
     """
 
     def __init__(self, run_id: str, folders: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Ray clusters of a test's own on 127.0.0.1, of nodes that see different files, and scripts that run in them."""
+"""Ray clusters of a test's own on 127.0.0.1, whose nodes see different files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 
 parameters = RayParams(
-    gcs_address=sys.argv[1], node_ip_address="127.0.0.1", num_cpus=2, num_gpus=0, object_store_memory=80_000_000,
-    min_worker_port=0, max_worker_port=0, dashboard_port=None,
+    gcs_address=sys.argv[1], node_ip_address="127.0.0.1", num_cpus=2, num_gpus=0,
+    object_store_memory=80_000_000, min_worker_port=0, max_worker_port=0, dashboard_port=None,
 )
 node = Node(parameters, head=False, shutdown_at_exit=True, spawn_reaper=True)
 threading.Event().wait()
@@ -45,7 +45,9 @@ threading.Event().wait()
 
 def clean_environment(**more: str) -> dict[str, str]:
     """This process's, without what belongs to a run, a scheduler or another cluster."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIME_", "SLURM", "RAY_", "TORCHELASTIC"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("SLIME_", "SLURM", "RAY_", "TORCHELASTIC"))
+    }
     kept.pop("PYTHONPATH", None)
     return kept | QUIET | more
 
@@ -65,7 +67,11 @@ class Cluster:
         dashboard = (
             ["--include-dashboard=false"]
             if dashboard_port is None
-            else ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
+            else [
+                "--include-dashboard=true",
+                "--dashboard-host=127.0.0.1",
+                f"--dashboard-port={dashboard_port}",
+            ]
         )
         self._start([*_START, "--head", f"--port={port}", f"--temp-dir={self.folder}", *dashboard])
 
@@ -115,11 +121,7 @@ class Cluster:
         for node in reversed(self._nodes):
             node.send_signal(signal.SIGTERM)
         for node in self._nodes:
-            try:
-                node.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(node.pid, signal.SIGKILL)
-                node.wait()
+            _end(node)
 
     def _start(
         self, arguments: list[str], hidden: Sequence[Path] = (), environment: dict[str, str] | None = None
@@ -129,8 +131,7 @@ class Cluster:
             mounts = "for each in $HIDDEN; do mount -t tmpfs none $each || exit 9; done; "
             command = ["unshare", "--mount", "sh", "-c", f'{mounts}exec "$@"', "sh", *command]
         more = {"HIDDEN": " ".join(map(str, hidden)), **(environment or {})}
-        log = Path(self.folder, f"node-{len(self._nodes)}.log").open("wb")
-        with log:
+        with Path(self.folder, f"node-{len(self._nodes)}.log").open("wb") as log:
             self._nodes.append(
                 subprocess.Popen(
                     command,
@@ -142,6 +143,14 @@ class Cluster:
                     start_new_session=True,
                 )
             )
+
+
+def _end(node: subprocess.Popen[bytes]) -> None:
+    try:
+        node.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
 
 
 @contextmanager

@@ -6,109 +6,22 @@ One cluster for all: a head, and a node that cannot see the package, in a mount 
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ray")
 
-from ray_cluster import QUIET, ROOT, Cluster, can_mount, clean_environment, open_cluster
+from ray_cluster import can_mount
 
-from slime_profiler_plugin.attach import autoload_folder
-from slime_profiler_plugin.attach.ray import survey_cluster
 from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.read import read_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(200)]
 
-#: What scripts begin with. `connect` joins the cluster with the given `env_vars`.
-HEAD = """
-import json, os, subprocess, sys
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-def connect(env_vars):
-    ray.init(log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": env_vars})
-
-def head_node():
-    return next(node for node in ray.nodes() if "node:__internal_head__" in node["Resources"])
-
-def on(node):
-    return NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-
-CHILD = '''
-import json, os, sys
-from slime_profiler_plugin import timeline
-started = timeline.start()
-with timeline.phase("train_step"):
-    pass
-print(json.dumps([started, "slime_profiler_plugin.attach" in sys.modules]))
-'''
-
-@ray.remote(num_cpus=0)
-class Actor:
-    def work(self):
-        from slime_profiler_plugin import timeline
-        with timeline.phase("generate"):
-            pass
-        timeline.flush()
-        return timeline.on
-
-    def child(self):
-        return json.loads(subprocess.run([sys.executable, "-c", CHILD], capture_output=True, check=True).stdout)
-
-    def modules(self, *names):
-        import importlib.util
-        return [importlib.util.find_spec(name) is not None for name in names]
-
-    def pid(self):
-        return os.getpid()
-"""
-
-
-class Nodes:
-    """The cluster, where the package lies for its nodes, and what else they can import."""
-
-    def __init__(self, cluster: Cluster, site: Path) -> None:
-        self.cluster = cluster
-        self.site = site
-        self.autoload = site / autoload_folder().relative_to(ROOT)
-
-    def env_vars(self, out: Path, **more: str) -> str:
-        """As `slime-profiler env` prints them, for scripts."""
-        ours = {"SLIME_PROFILER": "timeline", "SLIME_PROFILER_OUT": str(out)}
-        return json.dumps({"PYTHONPATH": f"{self.autoload}:${{PYTHONPATH}}", **ours, **more})
-
-    def run(self, script: str, env_vars: str, **environ: str):
-        """What a driver prints that was started with `env_vars`, as Ray starts one that is submitted."""
-        told = json.loads(env_vars)
-        told["PYTHONPATH"] = told["PYTHONPATH"].replace("${PYTHONPATH}", str(self.site))
-        out = self.cluster.run(HEAD + script, env_vars, **{**told, **environ})
-        return json.loads(out.splitlines()[-1])
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("nodes")
-    site = folder / "site"
-    shutil.copytree(ROOT / "slime_profiler_plugin", site / "slime_profiler_plugin")
-    shutil.copytree(ROOT / "configs", site / "slime_profiler_configs")
-    for name in ("of_the_node", "of_the_user"):
-        (folder / name).mkdir()
-        (folder / name / f"module_{name}.py").write_text("")
-    environment = clean_environment(
-        PYTHONPATH=f"{site}:{folder / 'of_the_node'}",
-        RAY_PROFILING="1",
-        RAY_task_events_report_interval_ms="200",
-    )
-    with open_cluster(environment) as cluster:
-        cluster.start_head()
-        hides = can_mount()
-        if hides:
-            cluster.add_node(hidden=[site])
-        cluster.wait_for(2 if hides else 1)
-        yield Nodes(cluster, site)
+@pytest.fixture
+def nodes(ray_nodes):
+    return ray_nodes
 
 
 @pytest.fixture
@@ -116,13 +29,6 @@ def hidden(nodes):
     if not can_mount():
         pytest.skip("needs the right to mount in a namespace of its own (root)")
     return nodes
-
-
-def survey(nodes, env_vars, folder):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in QUIET.items():
-            patch.setenv(name, value)
-        return survey_cluster(env_vars, folder, address=nodes.cluster.address)
 
 
 def processes(out):
@@ -170,7 +76,7 @@ print(json.dumps(ray.get([actor.modules.remote("slime_profiler_plugin") for acto
         env_vars,
     )
     assert told == [[True], [False]]
-    reports = survey(hidden, json.loads(env_vars), hidden.autoload)
+    reports = hidden.survey(json.loads(env_vars), hidden.autoload)
     found = sorted((report.status, report.detail) for report in reports)
     ready = ("ready", f"version {reports[0].version or reports[1].version}, autoload ran")
     assert found == [("no package", "slime-profiler-plugin is not installed there"), ready]
@@ -180,7 +86,7 @@ def test_a_node_where_autoload_does_not_run_is_told_with_the_reason(nodes, tmp_p
     env_vars = json.loads(nodes.env_vars(tmp_path))
     elsewhere = tmp_path / "autoload"
     reports = [
-        survey(nodes, each, folder)
+        nodes.survey(each, folder)
         for each, folder in [
             ({**env_vars, "PYTHONPATH": str(nodes.site)}, nodes.autoload),
             ({**env_vars, "PYTHONPATH": f"{elsewhere}:{nodes.site}"}, elsewhere),

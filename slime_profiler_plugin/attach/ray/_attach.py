@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from slime_profiler_plugin.attach._wrap import wrap
+from slime_profiler_plugin.attach._wrap import Bound, wrap
 
 from ._membership import Membership
 from ._targets import CONNECT, DISCONNECT, LOAD_ACTOR_CLASS
-
-T = TypeVar("T")
 
 _membership: Final = Membership()
 
@@ -23,14 +21,14 @@ def register() -> None:
     wrap(LOAD_ACTOR_CLASS, _around_load_actor_class)
 
 
-def _around_connect(call: Callable[[], T], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> T:
+def _around_connect(call: Callable[[], Any], _bound: Bound) -> Any:
     result = call()
     if _is_driver():
         _membership.join_as_driver()
     return result
 
 
-def _around_disconnect(call: Callable[[], T], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> T:
+def _around_disconnect(call: Callable[[], Any], _bound: Bound) -> Any:
     import ray
 
     # Called again at exit, when an explicit shutdown has been there before.
@@ -45,10 +43,11 @@ def _around_disconnect(call: Callable[[], T], _args: tuple[Any, ...], _kwargs: d
     return call()
 
 
-def _around_load_actor_class(call: Callable[[], T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    worker, descriptor = args[0]._worker, args[2] if len(args) > 2 else kwargs["actor_creation_function_descriptor"]
+def _around_load_actor_class(call: Callable[[], Any], bound: Bound) -> Any:
+    manager, *given = bound.args
+    descriptor = given[1] if len(given) > 1 else bound.kwargs["actor_creation_function_descriptor"]
     # Also called for classes of others, whose handles come in: the first in an actor is its own.
-    if not _membership.is_actor and not _is_driver() and not worker.actor_id.is_nil():
+    if not _membership.is_actor and not _is_driver() and not manager._worker.actor_id.is_nil():
         _membership.join_as_actor(descriptor.module_name)
     return call()
 

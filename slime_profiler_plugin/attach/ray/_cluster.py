@@ -85,7 +85,9 @@ def survey_cluster(
             out, errors = process.communicate(msgspec.json.encode(asked), longest_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ClusterError(f"the Ray cluster at {address!r} did not answer in {longest_s:.0f} s") from None
+            raise ClusterError(
+                f"the Ray cluster at {address!r} did not answer in {longest_s:.0f} s"
+            ) from None
         except BaseException:
             process.kill()
             raise

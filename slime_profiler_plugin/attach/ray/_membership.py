@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from slime_profiler_plugin._timeline import timeline
 
-#: Ray's own actors, such as the supervisor of a submitted job: no part of the run, and its child is the driver.
+#: Ray's own actors, such as the supervisor of a submitted job, whose child is the driver: no part of the run.
 _RAYS_OWN: Final = "ray."
 
 

@@ -12,20 +12,23 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from . import _look
 
 
 def main() -> None:
-    """Standard input: an object with ``address env_vars autoload connect_s timeout_s``; output: a list, one per node."""
+    """Reads an object with ``address env_vars autoload connect_s timeout_s``, prints a list, one per node."""
     asked = json.load(sys.stdin)
     import ray
     from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # By value: the node that is asked may have no package of ours, which is what we want to hear.
-    cloudpickle.register_pickle_by_value(_look)
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(_look)
     give_up = threading.Timer(asked["connect_s"], _give_up, (asked["connect_s"],))
     give_up.daemon = True
     give_up.start()
@@ -34,7 +37,8 @@ def main() -> None:
     # The job's own environment stands where it names the same variables.
     runtime_env = {"env_vars": asked["env_vars"]} if asked["env_vars"] else None
     look = ray.remote(_look.look)
-    nodes: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
+    list_nodes: Callable[[], list[dict[str, Any]]] = ray.nodes
+    nodes = [node for node in list_nodes() if node["Alive"]]
     answers = [
         look.options(
             num_cpus=0,
@@ -47,10 +51,11 @@ def main() -> None:
     deadline = time.monotonic() + asked["timeout_s"]
     told = []
     for node, answer in zip(nodes, answers, strict=True):
-        found = {"node_id": node["NodeID"], "address": node["NodeManagerAddress"]}
+        found: dict[str, object] = {"node_id": node["NodeID"], "address": node["NodeManagerAddress"]}
         found["host"] = node["NodeManagerHostname"]
         try:
-            found.update(ray.get(answer, timeout=max(0.0, deadline - time.monotonic())))
+            answered: dict[str, object] = ray.get(answer, timeout=max(0.0, deadline - time.monotonic()))
+            found.update(answered)
         except ray.exceptions.GetTimeoutError:
             found["failure"] = f"no worker started within {asked['timeout_s']:.0f} s"
         except Exception as error:  # noqa: BLE001 - whatever that node cannot do is what we are asked for
