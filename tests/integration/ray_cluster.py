@@ -61,19 +61,18 @@ class Cluster:
         self._environment = environment
         self._nodes: list[subprocess.Popen[bytes]] = []
 
-    def start_head(self, *, dashboard_port: int | None = None) -> None:
-        """The first node."""
-        port = self.address.partition(":")[2]
-        dashboard = (
-            ["--include-dashboard=false"]
-            if dashboard_port is None
-            else [
-                "--include-dashboard=true",
-                "--dashboard-host=127.0.0.1",
-                f"--dashboard-port={dashboard_port}",
-            ]
-        )
-        self._start([*_START, "--head", f"--port={port}", f"--temp-dir={self.folder}", *dashboard])
+    def start_head(self, *, dashboard: bool = False) -> str:
+        """The first node; gives the dashboard's address, which jobs are submitted to."""
+        port, dashboard_port = self.address.partition(":")[2], _free_port()
+        options = [
+            f"--port={port}",
+            f"--temp-dir={self.folder}",
+            f"--include-dashboard={str(dashboard).lower()}",
+        ]
+        options += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
+        options += [f"--dashboard-agent-listen-port={_free_port()}"]
+        self._start([*_START, "--head", *options])
+        return f"http://127.0.0.1:{dashboard_port}"
 
     def add_node(self, *, hidden: Sequence[Path] = (), environment: dict[str, str] | None = None) -> None:
         """Another node, on which the folders `hidden` are empty (needs the right to mount)."""

@@ -6,6 +6,8 @@ One cluster for all: a head, and a node that cannot see the package, in a mount 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import pytest
 
@@ -161,3 +163,69 @@ with timeline.rollout(0), timeline.phase("generate"):
     (ray_input,) = report.inputs
     assert ray_input.format == "ray"
     assert report.exit_code() == 0
+
+
+def test_what_of_ours_raises_kills_nothing(nodes, tmp_path):
+    """A copy of the package in which each wrapper around Ray fails, and one of a user's around their own."""
+    broken = tmp_path / "broken"
+    shutil.copytree(nodes.site, broken, ignore=shutil.ignore_patterns("__pycache__"))
+    module = broken / "slime_profiler_plugin" / "attach" / "ray" / "_membership.py"
+    text = module.read_text()
+    assert "def _join(" in text
+    module.write_text(
+        re.sub(
+            r"(?m)^    def (join_as_driver|join_as_actor|leave)\((.*)$",
+            r"    def \1(*_):\n        1 / 0",
+            text,
+        )
+    )
+    (broken / "theirs.py").write_text("class Engine:\n    calls = 0\n" + ENGINE)
+    (broken / "wrappers.py").write_text(WRAPPERS)
+    told = nodes.run(
+        """
+connect(json.loads(sys.argv[1]))
+
+@ray.remote(num_cpus=0)
+class Engine:
+    def work(self):
+        import wrappers, theirs
+        engine = theirs.Engine()
+        return [engine.before(1), engine.after(2), engine.before(3), engine.after(4), engine.calls]
+
+actor = Actor.options(scheduling_strategy=on(head_node())).remote()
+engine = Engine.options(scheduling_strategy=on(head_node())).remote()
+answer = ray.get([actor.work.remote(), engine.work.remote()])
+ray.shutdown()
+print(json.dumps(answer))
+""",
+        nodes.env_vars(
+            tmp_path / "out",
+            PYTHONPATH=f"{broken / 'slime_profiler_plugin' / 'attach' / 'autoload'}:{broken}",
+            RAY_PROFILING="1",
+        ),
+    )
+    assert told == [False, [10, 20, 30, 40, 4]]
+    assert not (tmp_path / "out").exists()
+
+
+ENGINE = """
+    def before(self, number):
+        self.calls += 1
+        return 10 * number
+
+    after = before
+"""
+WRAPPERS = """
+from slime_profiler_plugin.attach._targets import Target
+from slime_profiler_plugin.attach._wrap import wrap
+
+def before(call, bound):
+    raise RuntimeError("before the call")
+
+def after(call, bound):
+    call()
+    raise RuntimeError("after the call")
+
+wrap(Target("theirs", "theirs", "Engine.before", ("number",), ()), before)
+wrap(Target("theirs", "theirs", "Engine.after", ("number",), ()), after)
+"""
