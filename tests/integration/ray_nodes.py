@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-from ray_cluster import QUIET, ROOT, Cluster, can_mount, clean_environment, open_cluster
-
-from slime_profiler_plugin.attach.ray import NodeReport, survey_cluster
+from ray_cluster import ROOT, Cluster, can_mount, clean_environment, open_cluster
 
 #: What scripts begin with. `connect` joins the cluster with the given `env_vars`.
 HEAD = """
@@ -68,9 +67,24 @@ class Nodes:
         self.autoload = site / "slime_profiler_plugin" / "attach" / "autoload"
 
     def env_vars(self, out: Path, **more: str) -> str:
-        """As `slime-profiler env` prints them, for scripts."""
-        ours = {"SLIME_PROFILER": "timeline", "SLIME_PROFILER_OUT": str(out)}
-        return json.dumps({"PYTHONPATH": f"{self.autoload}:${{PYTHONPATH}}", **ours, **more})
+        """What `slime-profiler env` adds to a job's, which has `more`."""
+        theirs = json.dumps({"env_vars": {"SLIME_PROFILER_OUT": str(out), **more}})
+        done = self.command_line("env", "--into", theirs)
+        return json.dumps(json.loads(done.stdout)["env_vars"])
+
+    def command_line(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """`slime-profiler` as it is installed on the nodes."""
+        return subprocess.run(
+            [sys.executable, "-m", "slime_profiler_plugin.cli", *arguments],
+            env=clean_environment(
+                PYTHONPATH=str(self.site), **{"RAY_ADDRESS": self.cluster.address, **environ}
+            ),
+            cwd=self.cluster.folder,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
 
     def run(self, script: str, env_vars: str, **environ: str):
         """What a driver prints that was started with `env_vars`, as Ray starts one that is submitted."""
@@ -78,13 +92,6 @@ class Nodes:
         told["PYTHONPATH"] = told["PYTHONPATH"].replace("${PYTHONPATH}", str(self.site))
         out = self.cluster.run(HEAD + script, env_vars, **{**told, **environ})
         return json.loads(out.splitlines()[-1])
-
-    def survey(self, env_vars: dict[str, str], folder: Path) -> list[NodeReport]:
-        """What `doctor --cluster` would be told."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in QUIET.items():
-                patch.setenv(name, value)
-            return survey_cluster(env_vars, folder, address=self.cluster.address)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +17,34 @@ pytest.importorskip("ray")
 
 from ray_cluster import can_mount
 
+from slime_profiler_plugin import __version__
 from slime_profiler_plugin.merge import merge_run
 from slime_profiler_plugin.read import read_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(200)]
+
+
+ENGINE = """
+    def before(self, number):
+        self.calls += 1
+        return 10 * number
+
+    after = before
+"""
+WRAPPERS = """
+from slime_profiler_plugin.attach._targets import Target
+from slime_profiler_plugin.attach._wrap import wrap
+
+def before(call, bound):
+    raise RuntimeError("before the call")
+
+def after(call, bound):
+    call()
+    raise RuntimeError("after the call")
+
+wrap(Target("theirs", "theirs", "Engine.before", ("number",), ()), before)
+wrap(Target("theirs", "theirs", "Engine.after", ("number",), ()), after)
+"""
 
 
 @pytest.fixture
@@ -78,27 +104,45 @@ print(json.dumps(ray.get([actor.modules.remote("slime_profiler_plugin") for acto
         env_vars,
     )
     assert told == [[True], [False]]
-    reports = hidden.survey(json.loads(env_vars), hidden.autoload)
-    found = sorted((report.status, report.detail) for report in reports)
-    ready = ("ready", f"version {reports[0].version or reports[1].version}, autoload ran")
-    assert found == [("no package", "slime-profiler-plugin is not installed there"), ready]
+    done = hidden.command_line("doctor", "--cluster", "--json")
+    assert done.returncode == 3, done.stderr
+    named = sorted((node["status"], node["detail"]) for node in json.loads(done.stdout)["nodes"])
+    assert named == [
+        ("no package", "slime-profiler-plugin is not installed there"),
+        ("ready", f"version {__version__}, autoload ran"),
+    ]
 
 
-def test_a_node_where_autoload_does_not_run_is_told_with_the_reason(nodes, tmp_path):
-    env_vars = json.loads(nodes.env_vars(tmp_path))
-    elsewhere = tmp_path / "autoload"
-    reports = [
-        nodes.survey(each, folder)
-        for each, folder in [
-            ({**env_vars, "PYTHONPATH": str(nodes.site)}, nodes.autoload),
-            ({**env_vars, "PYTHONPATH": f"{elsewhere}:{nodes.site}"}, elsewhere),
-        ]
-    ]
-    told = [report.detail for each in reports for report in each if report.status == "no autoload"]
-    assert told == [
-        f"a worker's PYTHONPATH does not hold {nodes.autoload}: its runtime_env sets another",
-        f"there is no folder {elsewhere}: the package is installed elsewhere there",
-    ]
+@pytest.mark.full
+def test_a_node_where_autoload_does_not_run_is_told_with_the_reason(nodes):
+    """As the command of a job whose environment was not prepared, or for another machine."""
+    elsewhere = str(nodes.autoload.parent / "elsewhere")
+    for path, switch, reason in [
+        (str(nodes.site), "timeline", f"a worker's PYTHONPATH does not hold {nodes.autoload}"),
+        (f"{nodes.autoload}:{nodes.site}", "off", "nothing switches recording on: SLIME_PROFILER is off"),
+        (
+            f"{elsewhere}:{nodes.autoload}:{nodes.site}",
+            "timeline",
+            "another sitecustomize was found before it",
+        ),
+    ]:
+        Path(elsewhere).mkdir(exist_ok=True)
+        Path(elsewhere, "sitecustomize.py").write_text("")
+        job = {"runtime_env": {"env_vars": {"PYTHONPATH": path, "SLIME_PROFILER": switch}}}
+        done = nodes.command_line("doctor", "--cluster", RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job))
+        assert done.returncode == 3, done.stderr
+        assert reason in done.stdout
+        assert "an actor whose own env_vars set PYTHONPATH" in done.stdout
+
+
+@pytest.mark.full
+def test_without_a_cluster_the_doctor_says_so(nodes):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{one.getsockname()[1]}"
+        done = nodes.command_line("doctor", "--cluster", RAY_ADDRESS=address)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"slime-profiler: no Ray cluster answers at '{address}': ")
 
 
 def test_the_user_s_own_path_and_the_node_s_survive(nodes, tmp_path):
@@ -111,7 +155,7 @@ print(json.dumps(ray.get([actor.modules.remote(*names), actor.work.remote()])))
 """
     told = nodes.run(script, nodes.env_vars(tmp_path))
     assert told == [[True, False], True]
-    users = f"{nodes.autoload}:{nodes.site.parent / 'of_the_user'}:{nodes.site}"
+    users = f"{nodes.site.parent / 'of_the_user'}:{nodes.site}"
     told = nodes.run(script, nodes.env_vars(tmp_path, PYTHONPATH=users))
     assert told == [[False, True], True]
 
@@ -130,6 +174,7 @@ print(json.dumps(ray.get([other.work.remote(), own.work.remote()])))
     assert told == [True, False]
 
 
+@pytest.mark.full
 def test_a_run_that_cannot_be_written_is_a_warning(nodes, tmp_path):
     (tmp_path / "file").write_text("")
     told = nodes.run(
@@ -143,7 +188,7 @@ print(json.dumps(ray.get(actor.work.remote())))
     assert told is False
 
 
-@pytest.mark.parametrize("end", ["ray.shutdown()", ""])
+@pytest.mark.parametrize("end", [pytest.param("ray.shutdown()", marks=pytest.mark.full), ""])
 def test_ray_s_timeline_is_collected_and_merged(nodes, tmp_path, end):
     nodes.run(
         """
@@ -172,13 +217,8 @@ def test_what_of_ours_raises_kills_nothing(nodes, tmp_path):
     module = broken / "slime_profiler_plugin" / "attach" / "ray" / "_membership.py"
     text = module.read_text()
     assert "def _join(" in text
-    module.write_text(
-        re.sub(
-            r"(?m)^    def (join_as_driver|join_as_actor|leave)\((.*)$",
-            r"    def \1(*_):\n        1 / 0",
-            text,
-        )
-    )
+    fails = r"    def \1(*_):\n        1 / 0"
+    module.write_text(re.sub(r"(?m)^    def (join_as_driver|join_as_actor|leave)\((.*)$", fails, text))
     (broken / "theirs.py").write_text("class Engine:\n    calls = 0\n" + ENGINE)
     (broken / "wrappers.py").write_text(WRAPPERS)
     told = nodes.run(
@@ -200,32 +240,9 @@ print(json.dumps(answer))
 """,
         nodes.env_vars(
             tmp_path / "out",
-            PYTHONPATH=f"{broken / 'slime_profiler_plugin' / 'attach' / 'autoload'}:{broken}",
+            PYTHONPATH=f"{broken}:{nodes.site}",
             RAY_PROFILING="1",
         ),
     )
     assert told == [False, [10, 20, 30, 40, 4]]
     assert not (tmp_path / "out").exists()
-
-
-ENGINE = """
-    def before(self, number):
-        self.calls += 1
-        return 10 * number
-
-    after = before
-"""
-WRAPPERS = """
-from slime_profiler_plugin.attach._targets import Target
-from slime_profiler_plugin.attach._wrap import wrap
-
-def before(call, bound):
-    raise RuntimeError("before the call")
-
-def after(call, bound):
-    call()
-    raise RuntimeError("after the call")
-
-wrap(Target("theirs", "theirs", "Engine.before", ("number",), ()), before)
-wrap(Target("theirs", "theirs", "Engine.after", ("number",), ()), after)
-"""

@@ -61,7 +61,8 @@ import ray
 
 class Job:
     def connect(self):
-        ray.init(log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": json.loads(sys.argv[1])})
+        runtime_env = {"env_vars": json.loads(sys.argv[1])}
+        ray.init(log_to_driver=False, logging_level="ERROR", runtime_env=runtime_env)
 
     def work(self):
         head = next(node for node in ray.nodes() if "node:__internal_head__" in node["Resources"])
@@ -101,7 +102,7 @@ def test_with_the_switch_ray_s_functions_are_wrapped_which_would_be_seen(ray_nod
         assert [name for name in seen["threads"] if "writer" in name]
 
 
-@pytest.mark.parametrize("folder", ["absent", "present", "off"])
+@pytest.mark.parametrize("folder", [pytest.param("absent", marks=pytest.mark.full), "present", "off"])
 def test_no_switch_no_change(ray_nodes, without, tmp_path, folder):
     path = str(ray_nodes.site) if folder == "absent" else f"{ray_nodes.autoload}:{ray_nodes.site}"
     env_vars = {"PYTHONPATH": path, "SLIME_PROFILER_OUT": str(tmp_path / "out")}

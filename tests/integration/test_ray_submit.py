@@ -1,4 +1,4 @@
-"""`ray job submit`, as slime is launched: the driver never calls `ray.init`, and is a child of Ray's own actor."""
+"""`ray job submit`, as slime is launched: the driver is a child of Ray's own actor, and Ray calls `ray.init`."""
 
 from __future__ import annotations
 

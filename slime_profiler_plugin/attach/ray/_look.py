@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 def look(autoload: str) -> dict[str, object]:
-    """The package's version (``None``: it is not there), and whether the folder `autoload` was loaded."""
+    """The package's version (``None``: it is not there), whether autoload ran, and why it may not have."""
     import importlib.util
     import os
-    import platform
     import sys
 
-    found: dict[str, object] = {"python": platform.python_version(), "version": None}
+    # Before anything of the package is imported here: then autoload has imported it.
+    found: dict[str, object] = {"version": None, "autoload": "slime_profiler_plugin.attach" in sys.modules}
     try:
         if importlib.util.find_spec("slime_profiler_plugin") is not None:
             import slime_profiler_plugin
@@ -21,6 +21,5 @@ def look(autoload: str) -> dict[str, object]:
     path = os.environ.get("PYTHONPATH", "")
     found["on_path"] = autoload in path.split(os.pathsep)
     found["folder"] = os.path.isdir(autoload)
-    file = getattr(sys.modules.get("sitecustomize"), "__file__", None) or ""
-    found["autoload"] = os.path.dirname(file) == autoload
+    found["switch"] = os.environ.get("SLIME_PROFILER") or os.environ.get("SLIME_COMMUNICATION_TIMELINE")
     return found
