@@ -1,0 +1,69 @@
+"""`ray job submit`, as slime is launched: the driver is a child of Ray's own actor, and Ray connects it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("ray")
+
+from ray_cluster import ROOT, clean_environment, open_cluster
+from ray_nodes import HEAD, Nodes
+
+from slime_profiler_plugin.read import read_run
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.full,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("aiohttp") is None, reason="needs the package ray[default]"),
+]
+
+DRIVER = (
+    HEAD
+    + """
+from slime_profiler_plugin import timeline
+actor = Actor.remote()  # connects
+answers = ray.get([actor.work.remote(), actor.child.remote()])
+with timeline.phase("generate"):
+    pass
+print("ANSWERS", json.dumps([timeline.on, *answers]))
+"""
+)
+
+
+def test_driver_actor_and_child_are_one_run_and_the_supervisor_is_none(tmp_path):
+    (tmp_path / "driver.py").write_text(DRIVER)
+    with open_cluster(clean_environment(PYTHONPATH=str(ROOT))) as cluster:
+        address = cluster.start_head(dashboard=True)
+        cluster.wait_for(1)
+        runtime_env = {"env_vars": json.loads(Nodes(cluster, ROOT).env_vars(tmp_path / "out"))}
+        command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", f"--address={address}"]
+        command += [
+            "--runtime-env-json",
+            json.dumps(runtime_env),
+            "--",
+            sys.executable,
+            str(tmp_path / "driver.py"),
+        ]
+        done = subprocess.run(
+            command,
+            env=clean_environment(),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ANSWERS [true, true, [true, true]]" in done.stdout
+    (folder,) = (tmp_path / "out").iterdir()
+    run = read_run([folder])
+    assert run.damage == []
+    assert run.attempts == [0]
+    assert sorted(str(p.process.role) for p in run.processes) == ["None", "None", "driver"]
+    assert run.run_id.startswith("ray-session_")
