@@ -230,11 +230,6 @@ class Timeline:
         """Whether this process is recording."""
         return self._recorder is not None
 
-    @property
-    def recorder(self) -> Recorder | None:
-        """What records, for those who attach this process to a framework; ``None`` while off."""
-        return self._recorder
-
     def traced(self, name: str, **fields: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: each call is a phase. Decided at the call, so import before `start` works.
 

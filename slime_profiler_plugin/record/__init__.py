@@ -1,6 +1,5 @@
 """The recorder: what runs inside a training process, and may never break it."""
 
-from ._guard import warn
 from ._recorder import Recorder, open_recorder
 
-__all__ = ["Recorder", "open_recorder", "warn"]
+__all__ = ["Recorder", "open_recorder"]

@@ -78,7 +78,7 @@ class Cluster:
         """Another node, on which the folders `hidden` are empty (needs the right to mount)."""
         self._start(["-c", _NODE, self.address], hidden, environment or {})
 
-    def wait_for(self, nodes: int, patience_s: float = 40.0) -> None:
+    def wait_for(self, nodes: int, patience_s: float = 100.0) -> None:
         """Until so many nodes are alive."""
         import ray
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from isal import igzip
 
-from slime_profiler_plugin.record import warn
+from slime_profiler_plugin.record._guard import FAILURE, describe, warn
 
 PROFILING_VARIABLE: Final = "RAY_PROFILING"
 INTERVAL_VARIABLE: Final = "RAY_task_events_report_interval_ms"
@@ -48,8 +48,8 @@ def collect(path: Path) -> None:
 def _collect_safely(path: Path) -> None:
     try:
         _collect(path)
-    except Exception as error:  # noqa: BLE001 - Ray's, the disk's: the driver ends as it would without us
-        warn(f"ray.timeline() could not be collected: {type(error).__name__}: {error}")
+    except FAILURE as error:  # Ray's, or the disk's: the driver ends as it would without us
+        warn(f"ray.timeline() could not be collected: {describe(error)}")
 
 
 def _collect(path: Path) -> None:

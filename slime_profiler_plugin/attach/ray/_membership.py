@@ -29,8 +29,8 @@ class Membership:
     def join_as_driver(self) -> None:
         """Record this process, unless it does already or nothing switches it on."""
         self._join(role="driver", rank=0, world_size=1)
-        if timeline.recorder is not None:
-            self.ray_file = timeline.recorder.ray_file()
+        if timeline._recorder is not None:
+            self.ray_file = timeline._recorder.ray_file()
 
     def join_as_actor(self, class_module: str) -> None:
         """The same for an actor whose class was defined in `class_module`.
@@ -52,7 +52,7 @@ class Membership:
     def _join(self, **identity: Any) -> None:
         if not timeline.on:
             timeline.start(**identity)
-        recorder = timeline.recorder
+        recorder = timeline._recorder
         if recorder is None:
             return
         # A subprocess of an actor is not connected to Ray, and could not find the run by itself.
