@@ -35,7 +35,28 @@ RAY_FOLDER: Final = "ray"
 _ROLLOUT: Final = re.compile(r"rollout_(\d+)")
 _MERGED: Final = ".trace.json.gz"
 _RANGE: Final = re.compile(r"rollout_(\d+)-(\d+)")
+#: Of a file, mostly: those of folders are numbers of versions.
+_FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z][A-Za-z-]*")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def refuse_as_folder(out: Path) -> str | None:
+    """Why `out`, which is no name of a trace, can be no folder to write traces into; ``None``: it can.
+
+    A name that ends as those of files do is hardly meant for a folder, unless there is one.
+
+    >>> refuse_as_folder(Path("merged")), refuse_as_folder(Path("run.2"))
+    (None, None)
+    >>> refuse_as_folder(Path("all.trace"))
+    "a file's name ends in .json or .json.gz; for a folder of this name, make it first"
+    """
+    if out.is_dir():
+        return None
+    if out.exists():
+        return "no folder, and a file's name ends in .json or .json.gz"
+    if _FILE_SUFFIX.fullmatch(out.suffix):
+        return "a file's name ends in .json or .json.gz; for a folder of this name, make it first"
+    return None
 
 
 def file_safe(text: str) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._failures import FAILURE, failed, is_theirs
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 Callback = Callable[[ModuleType], None]
 
@@ -71,7 +72,7 @@ def _call_all(module: ModuleType) -> None:
         _call(callback, module)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # not of importlib.abc, which takes 15 ms to import
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -84,12 +85,12 @@ class _Finder(MetaPathFinder):
             spec: ModuleSpec | None = find(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Lent(spec.loader)
+                    spec.loader = _Lent(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
 
-class _Lent(Loader):
+class _Lent:
     """Stands in for a module's own loader until the module's code runs."""
 
     def __init__(self, own: Any) -> None:

@@ -96,7 +96,8 @@ def test_result_arguments_and_signature_stay(name, imported):
 
 @pytest.mark.parametrize("failing", [{"before": ValueError("ours")}, {"after": ValueError("ours")}])
 def test_a_failure_of_ours_is_told_once_and_the_call_is_made_once(name, failing, caplog, monkeypatch):
-    monkeypatch.setattr(_failures, "_idle", Guard(Drops()))
+    guard = Guard(Drops())
+    monkeypatch.setattr(_failures, "_idle", lambda: guard)
     seen = []
     wrap(target(name, "plain"), noting(seen, **failing))
     module = importlib.import_module(name)
