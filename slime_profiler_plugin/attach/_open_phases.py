@@ -18,24 +18,15 @@ from ._failures import FAILURE, failed, is_theirs
 T = TypeVar("T")
 
 
+_PASSED: Final = "an exception passed"
+
+
 class LeftOpenError(Exception):
     """Noted as the error of a phase that ended without its framework saying so."""
 
 
-class _Opened:
-    """One phase that has begun on this thread; `context` is absent where the one around it is the same."""
-
-    __slots__ = ("context", "key", "phase")
-
-    def __init__(self, key: str, phase: str, context: PhaseContext | None) -> None:
-        self.key = key
-        self.phase = phase
-        self.context = context
-
-
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.opened: list[_Opened] = []
+#: (key, phase, what closes it) of a phase that has begun; nothing closes it where the one around is the same.
+Opened = tuple[str, str, "PhaseContext | None"]
 
 
 class OpenPhases:
@@ -46,24 +37,35 @@ class OpenPhases:
     """
 
     def __init__(self) -> None:
-        self._thread: Final = _Thread()
+        # Plain: a subclass of `local` with a default costs three times as much to read.
+        self._thread: Final = threading.local()
+
+    def opened(self) -> list[Opened]:
+        """Of the calling thread, to be changed in place."""
+        try:
+            return self._thread.opened  # type: ignore[no-any-return]
+        except AttributeError:
+            self._thread.opened = opened = list[Opened]()
+            return opened
 
     def begin(self, key: str, phase: str, fields: dict[str, Any]) -> None:
         """Begin `phase`; `end` with the same `key` ends it. Never raises a failure of ours.
 
-        What is still open under the same key was left open.
+        What is still open under the same key was left open. While the timeline is off, nothing begins.
         """
+        if timeline._recorder is None:
+            return
         try:
-            opened = self._thread.opened
+            opened = self.opened()
             for place, one in enumerate(opened):
-                if one.key == key:
-                    self._close(place, LeftOpenError("an exception passed"))
+                if one[0] == key:
+                    _close(opened, place, LeftOpenError(_PASSED))
                     break
             context = None
-            if not opened or opened[-1].phase != phase:
+            if not opened or opened[-1][1] != phase:
                 context = timeline.phase(phase, **fields)
                 context.__enter__()
-            opened.append(_Opened(key, phase, context))
+            opened.append((key, phase, context))
         except FAILURE as error:
             if is_theirs(error):
                 raise
@@ -72,11 +74,12 @@ class OpenPhases:
     def end(self, key: str) -> None:
         """End what began under `key`, and what was left open inside. Unknown keys are ignored."""
         try:
-            opened = self._thread.opened
+            opened = self.opened()
             for place in range(len(opened) - 1, -1, -1):
-                if opened[place].key == key:
-                    self._close(place + 1, LeftOpenError("an exception passed"))
-                    self._close(place, None)
+                if opened[place][0] == key:
+                    if place < len(opened) - 1:
+                        _close(opened, place + 1, LeftOpenError(_PASSED))
+                    _close(opened, place, None)
                     return
         except FAILURE as error:
             if is_theirs(error):
@@ -85,9 +88,9 @@ class OpenPhases:
 
     def around(self, phase: str, call: Callable[[], T], fields: dict[str, Any]) -> T:
         """The result of `call`, which is `phase`; what it left open is closed with the error that passed."""
-        if not timeline.on:
+        if timeline._recorder is None:
             return call()
-        depth = len(self._thread.opened)
+        depth = len(self.opened())
         self.begin(f"{phase} around {depth}", phase, fields)
         try:
             result = call()
@@ -99,21 +102,22 @@ class OpenPhases:
 
     def _leave(self, depth: int, error: BaseException | None) -> None:
         try:
-            if error is None:
-                self._close(depth + 1, LeftOpenError("an exception passed"))
-            self._close(depth, error)
+            opened = self.opened()
+            if error is None and len(opened) > depth + 1:
+                _close(opened, depth + 1, LeftOpenError(_PASSED))
+            _close(opened, depth, error)
         except FAILURE as failure:
             if is_theirs(failure):
                 raise
             failed("phase", failure)
 
-    def _close(self, depth: int, error: BaseException | None) -> None:
-        """Close all but the outermost `depth`, the innermost first."""
-        opened = self._thread.opened
-        while len(opened) > depth:
-            context = opened.pop().context
-            if context is not None:
-                context.__exit__(None if error is None else type(error), error, None)
+
+def _close(opened: list[Opened], depth: int, error: BaseException | None) -> None:
+    """Close all but the outermost `depth`, the innermost first."""
+    while len(opened) > depth:
+        context = opened.pop()[2]
+        if context is not None:
+            context.__exit__(None if error is None else type(error), error, None)
 
 
 #: The phases of all frameworks: a timer of one may stand in a wrapped function of another.

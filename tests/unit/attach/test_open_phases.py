@@ -86,4 +86,4 @@ def test_while_off_nothing_is_kept():
     assert phases.around("forward", lambda: 5, {}) == 5
     phases.begin("timer", "forward", {})
     phases.end("timer")
-    assert phases._thread.opened == []
+    assert phases.opened() == []
