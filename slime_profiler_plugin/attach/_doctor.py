@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from slime_profiler_plugin.config import SWITCH_VARIABLE, TIMELINE_VARIABLE
@@ -51,8 +53,12 @@ class Findings(NamedTuple):
 
 
 def examine(environ: Mapping[str, str]) -> Findings:
-    """Look every target up; imports the frameworks that are installed."""
-    states = [inspect_target(target) for target in targets()]
+    """Look every target up; imports the frameworks that are installed.
+
+    What they print meanwhile goes to stderr, by whatever way: stdout is for the findings.
+    """
+    with _stdout_to_stderr():
+        states = [inspect_target(target) for target in targets()]
     versions: dict[str, str | None] = {}
     for state in states:
         framework = state.target.framework
@@ -89,7 +95,22 @@ def format_findings(findings: Findings) -> list[str]:
     lines.append(f"switch: {findings.switch or 'none is set in this environment'}")
     place = {True: "first on PYTHONPATH", False: "on PYTHONPATH, but not first", None: "not on PYTHONPATH"}
     lines.append(f"autoload folder: {place[findings.is_first]} (`slime-profiler env` puts it there)")
+    lines.append("not seen from here: an actor whose own env_vars set PYTHONPATH has no such folder")
     return lines
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    out, errors = 1, 2
+    sys.stdout.flush()
+    kept = os.dup(out)
+    try:
+        os.dup2(errors, out)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, out)
+        os.close(kept)
 
 
 def _version(framework: str) -> str:
