@@ -24,7 +24,7 @@ ACCELERATOR = re.compile(r"(nvidia-|cuda-|triton\b)")
 
 #: Of each environment: what it is, and the extras of the project that it has.
 ENVIRONMENTS = {
-    "dev": ("development environment", ("record", "demo", "test")),
+    "dev": ("development environment", ("record", "demo", "analyze", "tensorboard", "test")),
     "megatron": ("environment of the tests with Megatron-Core", ("record",)),
 }
 
