@@ -1,4 +1,4 @@
-"""`ray job submit`, as slime is launched: the driver is a child of Ray's own actor."""
+"""`ray job submit`, as slime is launched: the driver is a child of Ray's own actor, and Ray connects it."""
 
 from __future__ import annotations
 
