@@ -4,8 +4,10 @@ from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
 from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
+from ._run import mint_run_id
 from ._surroundings import (
     LAUNCH_VARIABLE,
+    LAUNCHED_VARIABLE,
     RANK_VARIABLE,
     ROLE_VARIABLE,
     RUN_ID_VARIABLE,
@@ -14,6 +16,7 @@ from ._surroundings import (
 )
 
 __all__ = [
+    "LAUNCHED_VARIABLE",
     "LAUNCH_VARIABLE",
     "RANK_VARIABLE",
     "ROLE_VARIABLE",
@@ -27,6 +30,7 @@ __all__ = [
     "RunFile",
     "Surroundings",
     "change_place",
+    "mint_run_id",
     "read_attempt",
     "read_run",
     "resolve",
