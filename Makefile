@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := .cache/lock/bin/uv
 NODE := .cache/node
+# Named after its lock: another lock is another environment.
+SGLANG := .cache/venvs/sglang-$(shell sha256sum requirements/sglang.txt | cut -c1-12)
 
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -15,7 +17,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full fuzz gpu lint format types contracts bench browser pictures lock install clean
+.PHONY: help demo test full fuzz gpu lint format types contracts bench browser sglang pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
@@ -26,6 +28,7 @@ help:
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
 	@echo "make browser    playwright-core, with which tests drive Chromium (needs npm)"
+	@echo "make sglang     the environment of the tests with SGLang (Python 3.11); they skip without it"
 	@echo "make pictures   renew the pictures of the README from a demo in Chromium"
 	@echo "make lock       renew requirements/dev.txt"
 	@echo "make clean      remove .venv and .cache, keep runs"
@@ -79,6 +82,15 @@ $(NODE)/.ready: tests/viewers/package.json
 	touch $@
 
 browser: $(NODE)/.ready
+
+$(SGLANG)/.ready: requirements/sglang.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang wheels here are for Python 3.11; set PYTHON=...")'
+	rm -rf $(SGLANG)
+	$(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/python -m pip install --quiet --no-deps --requirement requirements/sglang.txt
+	touch $@
+
+sglang: $(SGLANG)/.ready
 
 pictures: $(READY) $(NODE)/.ready
 	rm -f .cache/pictures/demo_*

@@ -102,6 +102,10 @@ class EngineWindows:
                 raise
             failed("engine windows", error)
 
+    def is_asking(self) -> bool:
+        """Whether an engine has not answered yet."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def close(self, timeout_s: float = _ASK_S) -> None:
         """End the windows that still run, and wait for what was asked, `timeout_s` at most."""
         self._in_thread(self._end_all)
