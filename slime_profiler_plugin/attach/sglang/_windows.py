@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from slime_profiler_plugin._timeline import timeline
@@ -27,7 +27,7 @@ from ._window_id import engine_name, window_id
 #: (14), to read it and to compress it in Python (60).
 _EXPORT_S_PER_BYTE: Final = 1.0e-7
 _ACTIVITIES: Final = {"cpu": "CPU", "cuda": "GPU"}
-#: A request for a window that did not run is answered with this.
+#: The answer to the end of a window that does not run.
 _NOT_RUNNING: Final = 500
 #: An engine that is loaded answers late.
 _ASK_S: Final = 60.0
@@ -88,7 +88,8 @@ class EngineWindows:
         self._rollout: int | None = None
         #: URLs that were asked for a window of which nobody knows that it has ended.
         self._asked: set[str] = set()
-        self._threads: list[threading.Thread] = []
+        #: By URL, the last of the threads that ask it; each waits for the one before.
+        self._threads: dict[str, threading.Thread] = {}
 
     def on_rollout(self, rollout: int, urls: Sequence[str]) -> None:
         """`rollout` begins; `urls` are those of all engines, in the order of their indices.
@@ -104,13 +105,14 @@ class EngineWindows:
 
     def is_asking(self) -> bool:
         """Whether an engine has not answered yet."""
-        return any(thread.is_alive() for thread in self._threads)
+        return any(thread.is_alive() for thread in self._threads.values())
 
     def close(self, timeout_s: float = _ASK_S) -> None:
         """End the windows that still run, and wait for what was asked, `timeout_s` at most."""
-        self._in_thread(self._end_all)
+        for url in sorted(self._threads):
+            self._in_thread(url, self._end)
         end = time.monotonic() + timeout_s
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(max(0.0, end - time.monotonic()))
         self._threads.clear()
 
@@ -129,39 +131,40 @@ class EngineWindows:
         for index, url in enumerate(urls):
             if selects_rank(profiler.ranks, index, len(urls)):
                 request = window_request(profiler, paths, rollout, index)
-                self._in_thread(self._open, url.rstrip("/"), request)
+                self._in_thread(url.rstrip("/"), self._open, request)
 
-    def _in_thread(self, work: Any, *arguments: Any) -> None:
+    def _in_thread(self, url: str, work: Callable[..., None], *arguments: Any) -> None:
+        before = self._threads.get(url)
+
         def run() -> None:
             try:
-                work(*arguments)
+                if before is not None:
+                    before.join()
+                work(url, *arguments)
             except FAILURE as error:
                 if is_theirs(error):
                     raise
                 failed("engine windows", error)
 
         thread = threading.Thread(target=run, name="slime_profiler engine windows", daemon=True)
-        self._threads = [other for other in self._threads if other.is_alive()] + [thread]
+        self._threads[url] = thread
         thread.start()
 
     def _open(self, url: str, request: dict[str, Any]) -> None:
         # Of a second window SGLang takes neither name nor steps, and loses the first: it ends before.
-        if url in self._asked:
-            self._end(url)
+        self._end(url)
         self._asked.add(url)
         status = ask(f"{url}/start_profile", request)
         if status != http.client.OK:
             raise EngineError(f"the engine answers {status} to start_profile")
 
     def _end(self, url: str) -> None:
+        if url not in self._asked:
+            return
         status = ask(f"{url}/stop_profile", {})
         self._asked.discard(url)
         if status not in (http.client.OK, _NOT_RUNNING):
             raise EngineError(f"the engine answers {status} to stop_profile")
-
-    def _end_all(self) -> None:
-        for url in sorted(self._asked):
-            self._end(url)
 
 
 def window_request(profiler: Profiler, paths: RunPaths, rollout: int, index: int) -> dict[str, Any]:

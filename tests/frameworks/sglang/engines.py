@@ -83,7 +83,14 @@ def engine(python: Path, model: Path, size: int, log: Path, environ: dict[str, s
     bind = environ if size > 1 else {k: v for k, v in environ.items() if k != "SGLANG_CPU_OMP_THREADS_BIND"}
     command = [
         *(str(python), "-m", "sglang.launch_server", "--model-path", str(model), "--device", "cpu"),
-        *("--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
+        *(
+            "--attention-backend",
+            "torch_native",
+            "--sampling-backend",
+            "pytorch",
+            "--grammar-backend",
+            "none",
+        ),
         *("--disable-cuda-graph", "--disable-overlap-schedule", "--disable-radix-cache"),
         *("--dtype", "bfloat16", "--mem-fraction-static", "0.05", "--max-total-tokens", "4096"),
         *("--max-running-requests", "8", "--context-length", "256", "--skip-server-warmup"),
@@ -155,5 +162,3 @@ def make_models(python: Path, folder: Path, environ: dict[str, str]) -> None:
             check=False,
         )
         assert made.returncode == 0, made.stderr[-4000:]
-
-

@@ -31,7 +31,10 @@ class Engine:
     def ask(self, path: str, body: Any = None, timeout: float = 120) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
-            self.url + path, data, {"Content-Type": "application/json"}, method="GET" if data is None else "POST"
+            self.url + path,
+            data,
+            {"Content-Type": "application/json"},
+            method="GET" if data is None else "POST",
         )
         try:
             with self._opener.open(request, timeout=timeout) as answer:
