@@ -121,7 +121,7 @@ def join_arrows(endpoints: Iterable[Endpoint], ids: IdSource) -> Arrows:
 
 def _receive_key(receive: Endpoint) -> tuple[Hashable, ...]:
     sync = receive.sync if receive.source is not None else None
-    return receive.key(receive.source, sync, receive.weight_version, receive.receiver)
+    return receive.key(receive.source, sync, receive.weight_version, receive.receiver, receive.group)
 
 
 def _find_sends(
