@@ -1,7 +1,9 @@
-"""Joins SGLang's engines: what they do with weights, and profiler windows by rollout."""
+"""Joins SGLang's engines: what they do with weights. Profiler windows of them are in `windows`.
+
+SGLang imports this in all its processes, with the switch off too: it stays small.
+"""
 
 from ._register import register
 from ._targets import TARGETS
-from ._windows import EngineWindows, refuse_window
 
-__all__ = ["TARGETS", "EngineWindows", "refuse_window", "register"]
+__all__ = ["TARGETS", "register"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slime_profiler_plugin import timeline
-from slime_profiler_plugin.attach.sglang import EngineWindows
+from slime_profiler_plugin.attach.sglang.windows import EngineWindows
 
 GROUP = "slime-pp_0"
 #: Forward passes of a generation, more than the window has.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
-from recordings import Recording, read_file, record_files
+from recordings import Recording, environment, read_file, record_files
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.attach import _wrap
@@ -254,3 +256,16 @@ def test_a_setting_that_cannot_be_attaches_nothing(monkeypatch):
     monkeypatch.setattr(_wrap, "wrap", lambda *_: pytest.fail("wrapped"))
     register()
     assert not _register._registered
+
+
+def test_with_no_switch_nothing_of_the_recorder_is_imported():
+    program = (
+        "import sys; from slime_profiler_plugin.attach.sglang import register; register();"
+        "heavy = ('slime_profiler_plugin.record', 'torch', 'sglang');"
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+    environ = {k: v for k, v in environment().items() if not k.startswith("SLIME_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environ, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "[]\n"

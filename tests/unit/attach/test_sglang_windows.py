@@ -12,9 +12,10 @@ from recordings import Recording, read_file, record_files
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.attach._wrap import Bound
-from slime_profiler_plugin.attach.sglang import EngineWindows, _exports
+from slime_profiler_plugin.attach.sglang import _exports
 from slime_profiler_plugin.attach.sglang._place import describe
 from slime_profiler_plugin.attach.sglang._window_id import window_id
+from slime_profiler_plugin.attach.sglang.windows import EngineWindows
 
 
 class Endpoint(ThreadingHTTPServer):
