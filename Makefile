@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := .cache/lock/bin/uv
 NODE := .cache/node
+MEGATRON := .cache/venvs/megatron
 # Named after its lock: another lock is another environment.
 SGLANG := .cache/venvs/sglang-$(shell sha256sum requirements/sglang.txt | cut -c1-12)
 
@@ -17,20 +18,21 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full fuzz gpu lint format types contracts bench browser sglang pictures lock install clean
+.PHONY: help demo test full fuzz gpu lint format types contracts bench browser megatron sglang pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
 	@echo "make test       the fast tests"
 	@echo "make full       all tests, the long ones too"
-	@echo "make fuzz       10,000 damaged files through the reader and the merge"
+	@echo "make fuzz       10,000 damaged files through reader, merge, check and check --fix"
 	@echo "make gpu        what only a GPU can show; says so where there is none"
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
 	@echo "make browser    playwright-core, with which tests drive Chromium (needs npm)"
+	@echo "make megatron   the environment of the tests with Megatron-Core; they skip without it"
 	@echo "make sglang     the environment of the tests with SGLang (Python 3.11); they skip without it"
 	@echo "make pictures   renew the pictures of the README from a demo in Chromium"
-	@echo "make lock       renew requirements/dev.txt"
+	@echo "make lock       renew requirements/dev.txt and megatron.txt"
 	@echo "make clean      remove .venv and .cache, keep runs"
 
 $(READY): requirements/dev.txt pyproject.toml setup.cfg
@@ -82,6 +84,14 @@ $(NODE)/.ready: tests/viewers/package.json
 	touch $@
 
 browser: $(NODE)/.ready
+
+# Built anew when its lock file has changed; `.lock` in it holds the hash of the one it was built from.
+megatron:
+	@set -e; hash=$$($(PYTHON) -c 'import hashlib; print(hashlib.sha256(open("requirements/megatron.txt", "rb").read()).hexdigest())'); \
+	if [ "$$(cat $(MEGATRON)/.lock 2>/dev/null)" = "$$hash" ]; then exit 0; fi; \
+	echo "building $(MEGATRON)"; rm -rf $(MEGATRON); $(PYTHON) -m venv $(MEGATRON); \
+	$(MEGATRON)/bin/python -m pip install --quiet --requirement requirements/megatron.txt; \
+	echo "$$hash" >$(MEGATRON)/.lock
 
 $(SGLANG)/.ready: requirements/sglang.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang wheels here are for Python 3.11; set PYTHON=...")'

@@ -8,6 +8,7 @@
       records/<host>/<pid>-<start_unix_ns>.jsonl        current segment
       records/<host>/<pid>-<start_unix_ns>.000.jsonl.gz rotated segments
       traces/rollout_000003/<role>-<rank>.<start_unix_ns>.pt.trace.json.gz
+      traces/ray/attempt-000.<start_unix_ns>.trace.json.gz   what Ray says of its tasks
       merged/rollout_000003.trace.json.gz
       merged/initial.trace.json.gz
 """
@@ -28,10 +29,34 @@ RECORD_FILE: Final = re.compile(r"(?P<pid>\d+)-(?P<start>\d+)(?:\.(?P<segment>\d
 TRACE_FILE: Final = re.compile(
     r"(?P<role>[A-Za-z0-9_]+)-(?P<rank>\d+|x)\.(?P<start>\d+)\.pt\.trace\.json(?P<gz>\.gz)?"
 )
+RAY_FILE: Final = re.compile(r"attempt-(?P<attempt>\d{3,})\.(?P<start>\d+)\.trace\.json\.gz")
+#: The folder of those, beside the folders of the rollouts.
+RAY_FOLDER: Final = "ray"
 _ROLLOUT: Final = re.compile(r"rollout_(\d+)")
 _MERGED: Final = ".trace.json.gz"
 _RANGE: Final = re.compile(r"rollout_(\d+)-(\d+)")
+#: Of a file, mostly: those of folders are numbers of versions.
+_FILE_SUFFIX: Final = re.compile(r"\.[A-Za-z][A-Za-z-]*")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def refuse_as_folder(out: Path) -> str | None:
+    """Why `out`, which is no name of a trace, can be no folder to write traces into; ``None``: it can.
+
+    A name that ends as those of files do is hardly meant for a folder, unless there is one.
+
+    >>> refuse_as_folder(Path("merged")), refuse_as_folder(Path("run.2"))
+    (None, None)
+    >>> refuse_as_folder(Path("all.trace"))
+    "a file's name ends in .json or .json.gz; for a folder of this name, make it first"
+    """
+    if out.is_dir():
+        return None
+    if out.exists():
+        return "no folder, and a file's name ends in .json or .json.gz"
+    if _FILE_SUFFIX.fullmatch(out.suffix):
+        return "a file's name ends in .json or .json.gz; for a folder of this name, make it first"
+    return None
 
 
 def file_safe(text: str) -> str:
@@ -128,6 +153,10 @@ class RunPaths:
         rank_text = "x" if rank is None else str(rank)
         name = f"{role}-{rank_text}.{start_unix_ns}.pt.trace.json.gz"
         return self.traces / rollout_name(rollout) / name
+
+    def ray_file(self, attempt: int, start_unix_ns: int) -> Path:
+        """Ray's own timeline, collected by the driver whose record file has this start."""
+        return self.traces / RAY_FOLDER / f"attempt-{attempt:03d}.{start_unix_ns}.trace.json.gz"
 
     @property
     def merged(self) -> Path:

@@ -7,20 +7,43 @@ it binds any of its names.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._failures import FAILURE, failed, is_theirs
 
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
 Callback = Callable[[ModuleType], None]
 
-_lock = threading.RLock()
 _waiting: dict[str, list[Callback]] = {}
+
+
+class _Lock:
+    """Of `_waiting` and the finder's place. A forked child has a new one: in it, a thread that held the old
+    one does not exist, and its imports would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._own = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._own.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._own.release()
+
+
+_lock = _Lock()
 
 
 def after_import(name: str, callback: Callback) -> None:
@@ -71,7 +94,7 @@ def _call_all(module: ModuleType) -> None:
         _call(callback, module)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # not of importlib.abc, which takes 15 ms to import
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -84,12 +107,12 @@ class _Finder(MetaPathFinder):
             spec: ModuleSpec | None = find(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Lent(spec.loader)
+                    spec.loader = _Lent(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
 
-class _Lent(Loader):
+class _Lent:
     """Stands in for a module's own loader until the module's code runs."""
 
     def __init__(self, own: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -101,8 +101,15 @@ def _in_folder(folder: Path, skipped: dict[str, str]) -> Iterator[TraceFile | Pa
     skipped.update((str(path), reason) for path, reason in told.skipped)
     for run in told.runs:
         windows = RunPaths.at(run).traces
-        if windows.is_dir():
-            yield from _in_folder(windows, skipped)
+        in_run = list(_in_folder(windows, skipped)) if windows.is_dir() else []
+        yield from in_run
+        if not in_run:
+            skipped[str(run)] = NO_WINDOWS
+
+
+NO_WINDOWS: Final = (
+    "a run without windows of torch.profiler: its records are no trace; merge it, and name the merged file"
+)
 
 
 def _survey(source: TraceFile | Path) -> FileSurvey:

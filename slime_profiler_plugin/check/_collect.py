@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from slime_profiler_plugin.merge import parse_times
-from slime_profiler_plugin.read import TraceEvent
+from slime_profiler_plugin.read import KERNEL_CATEGORIES, TraceEvent, device_of_label, plain_id
 
 from ._events import (
     COLUMNS,
@@ -23,8 +23,6 @@ from ._events import (
     Array,
     Events,
     Ids,
-    as_number,
-    plain,
 )
 
 #: Beyond this a viewer's 64-bit nanoseconds overflow when two are added.
@@ -36,9 +34,10 @@ _OTHER_LETTER: Final = 255
 _MOST_NAMES: Final = 200_000
 
 LAUNCHES: Final = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime"})
-KERNELS: Final = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
-_LINKED: Final = LAUNCHES | KERNELS
+_LINKED: Final = LAUNCHES | KERNEL_CATEGORIES
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*(\d{1,18})')
+#: What surely fits into 64 bits.
+_NUMBER: Final = re.compile(r"-?\d{1,18}")
 _LARGEST_ID: Final = 2**63 - 1
 _HASH_RANGE: Final = 2**64
 _BATCH: Final = 50_000
@@ -143,17 +142,22 @@ class Collector:
             names.negative += 1
         names.spelled.add(event.pid)
         kind = _raw(event.name)
-        if kind not in (b'"process_name"', b'"thread_name"') or event.args is UNSET:
+        key = _METADATA.get(kind)
+        if key is None or event.args is UNSET:
             return
         try:
-            name = msgspec.json.decode(event.args)["name"]
+            name = msgspec.json.decode(event.args)[key]
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
             return
-        process = plain(event.pid)
+        process = plain_id(event.pid)
+        if kind == b'"process_labels"':
+            if device_of_label(str(name)) is not None:
+                names.devices.add(process)
+            return
         known = (
             names.processes.setdefault(process, [])
             if kind == b'"process_name"'
-            else names.threads.setdefault((process, plain(event.tid)), [])
+            else names.threads.setdefault((process, plain_id(event.tid)), [])
         )
         if str(name) not in known:
             known.append(str(name))
@@ -174,7 +178,7 @@ class _IdColumns:
         if value is UNSET:
             value = more.get("id2", more.get("id", UNSET))
             if isinstance(value, dict):
-                owner = plain(event.pid) if "local" in value else None
+                owner = plain_id(event.pid) if "local" in value else None
                 value = value.get("local", value.get("global", UNSET))
         key, problem = _id_key(value)
         if "id2" in more and problem != NO_ID:
@@ -208,8 +212,7 @@ def _id_key(value: object) -> tuple[int, int]:
     if isinstance(value, int) and not isinstance(value, bool):
         return value, FINE if 0 <= value <= _LARGEST_ID else LARGE_ID
     if isinstance(value, str):
-        number = as_number(value)
-        return hash(value) if number is None else number, NO_INTEGER
+        return int(value) if _NUMBER.fullmatch(value) else hash(value), NO_INTEGER
     return hash(str(value)), NO_INTEGER
 
 
@@ -221,6 +224,8 @@ def _text_of(raw: bytes) -> str:
     return raw.strip(b'"').decode("utf-8", "replace")
 
 
+#: Under which key of their args they say what they say.
+_METADATA: Final = {b'"process_name"': "name", b'"thread_name"': "name", b'"process_labels"': "labels"}
 _CODES: Final = {"": 0, **{letter: ord(letter) for letter in _LETTERS}}
 _IS_FLOW: Final = np.isin(np.arange(256), [ord(letter) for letter in "stf"])
 _IS_ASYNC: Final = np.isin(np.arange(256), [ord(letter) for letter in "bneSTFp"])

@@ -9,8 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._collect import KERNELS, LAUNCHES
-from ._events import NO_TIME, Events, us
+from slime_profiler_plugin.clock import ns_to_decimal_us
+from slime_profiler_plugin.read import KERNEL_CATEGORIES
+
+from ._collect import LAUNCHES
+from ._events import NO_TIME, Events
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
@@ -40,7 +43,7 @@ def before_launch(survey: FileSurvey) -> Iterator[Found]:
         yield Found(
             count,
             some(count, "device event", "begins before its launch", "begin before their launch")
-            + f", by up to {us(int(ahead[worst]))} us",
+            + f", by up to {ns_to_decimal_us(int(ahead[worst]))} us",
             events.describe(int(links.kernels[worst])),
         )
 
@@ -84,7 +87,7 @@ def without_host(survey: FileSurvey) -> Iterator[Found]:
 def overruns(survey: FileSurvey) -> Iterator[Found]:
     """A stream does one thing at a time: a slice that ends after a whole later one ended too late."""
     events = survey.events
-    kernels = events.slices[events.of_category(KERNELS)[events.slices]]
+    kernels = events.slices[events.of_category(KERNEL_CATEGORIES)[events.slices]]
     if len(kernels) < 2:
         return
     starts, rows = events.start[kernels], events.row[kernels]

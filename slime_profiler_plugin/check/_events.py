@@ -5,7 +5,6 @@ An event takes 29 bytes, an arrow's end 18 more, a launch or kernel 16.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -17,13 +16,15 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from slime_profiler_plugin.clock import ns_to_decimal_us
+from slime_profiler_plugin.read import plain_id
+
 #: In place of a time or duration that is not there, or is no number.
 NO_TIME: Final = -(2**63)
 #: What is wrong with an id; 0: nothing.
 FINE, NO_INTEGER, LARGE_ID, NO_ID = range(4)
 #: The columns that have a row for each event.
 COLUMNS: Final = ("phase", "track", "start", "length", "name", "category")
-_NUMBER: Final = re.compile(r"-?\d{1,18}")
 #: Longer names are cut in examples.
 _LONGEST: Final = 60
 _NAMELESS: Final = "(name not kept)"
@@ -47,6 +48,8 @@ class Names:
 
     processes: dict[Hashable, list[str]] = field(default_factory=dict)
     threads: dict[tuple[Hashable, Hashable], list[str]] = field(default_factory=dict)
+    #: Processes whose label says that they are devices.
+    devices: set[Hashable] = field(default_factory=set)
     negative: int = 0
     spelled: set[Hashable] = field(default_factory=set)
 
@@ -122,7 +125,7 @@ class Events:
     def row(self) -> Array:
         """The track of each event, however its pid and tid are spelled."""
         known: dict[Hashable, int] = {}
-        numbers = [known.setdefault((plain(pid), plain(tid)), len(known)) for pid, tid in self.tracks]
+        numbers = [known.setdefault((plain_id(pid), plain_id(tid)), len(known)) for pid, tid in self.tracks]
         rows: Array = np.array(numbers or [0], np.int32)[self.track]
         return rows
 
@@ -191,26 +194,13 @@ class Events:
     def describe(self, event: int) -> str:
         """An event: its name, when it is, where."""
         start = int(self.start[event])
-        when = "without a time" if start == NO_TIME else f"at {us(start)} us"
+        when = "without a time" if start == NO_TIME else f"at {ns_to_decimal_us(start)} us"
         return f"{self.name_of(event)} {when} on {self.place_of(event)}"
 
     def span(self, event: int) -> str:
         """A slice: its name and when it is."""
         start, length = int(self.start[event]), int(self.length[event])
-        return f"{self.name_of(event)} {us(start)}..{us(start + length)} us"
-
-
-def plain(value: Hashable) -> Hashable:
-    """A pid or tid, the same for ``"7"`` and 7; ``None`` where there is none."""
-    if value is UNSET:
-        return None
-    number = as_number(value) if isinstance(value, str) else None
-    return value if number is None else number
-
-
-def as_number(text: str) -> int | None:
-    """The number that `text` spells, ``None`` where it is none."""
-    return int(text) if _NUMBER.fullmatch(text) else None
+        return f"{self.name_of(event)} {ns_to_decimal_us(start)}..{ns_to_decimal_us(start + length)} us"
 
 
 def spell(value: Hashable) -> str:
@@ -218,16 +208,6 @@ def spell(value: Hashable) -> str:
     if value is UNSET or value is None:
         return "(none)"
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def us(ns: int) -> str:
-    """Nanoseconds as microseconds, exactly.
-
-    >>> us(6776), us(-1500)
-    ('6.776', '-1.500')
-    """
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def count_by(numbers: Array) -> Counter[int]:

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from slime_profiler_plugin.layout import TRACE_SUFFIXES
+from slime_profiler_plugin.layout import TRACE_SUFFIXES, refuse_as_folder
 from slime_profiler_plugin.merge import MergeError, MergeOptions, MergeReport, merge_traces
-from slime_profiler_plugin.read import ReadError
+from slime_profiler_plugin.read import FIX_KEY, ReadError
 
 from ._check import CheckReport
-from ._keys import FIX_KEY
 
 
 class FixUsageError(ValueError):
@@ -113,8 +112,9 @@ def _targets(files: Sequence[Path], paths: Sequence[Path], out: Path) -> dict[Pa
             raise FixUsageError(f"-o {out}: of several files, a folder is needed")
         targets = {files[0]: out}
     else:
-        if out.exists() and not out.is_dir():
-            raise FixUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
+        why = refuse_as_folder(out)
+        if why is not None:
+            raise FixUsageError(f"-o {out}: {why}")
         targets = {file: out / _name(file, paths) for file in files}
     read = {file.resolve(): file for file in files}
     written: dict[Path, Path] = {}

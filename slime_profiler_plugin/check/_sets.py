@@ -9,14 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from slime_profiler_plugin.read import MOST_RANKS
+from slime_profiler_plugin.clock import ns_to_decimal_us
+from slime_profiler_plugin.read import MOST_RANKS, plain_id
 
-from ._events import NO_ID, plain, spell
+from ._events import NO_ID, spell
 from ._rules import Found, set_rule, some
 from ._survey import FileSurvey
 
-#: Formats that one rank writes one file of.
-_OF_RANKS: Final = ("kineto", "sglang", "ours")
 _MOST_SHOWN: Final = 10
 
 
@@ -63,7 +62,7 @@ def same_pid(surveys: list[FileSurvey]) -> Iterator[Found]:
     yield from _shared(
         surveys,
         "process",
-        lambda survey: {plain(pid) for pid, _ in survey.events.tracks},
+        lambda survey: {plain_id(pid) for pid, _ in survey.events.tracks},
         lambda pid: f"pid {spell(pid)}",
     )
 
@@ -74,7 +73,7 @@ def same_track(surveys: list[FileSurvey]) -> Iterator[Found]:
     yield from _shared(
         surveys,
         "thread",
-        lambda survey: {(plain(pid), plain(tid)) for pid, tid in survey.events.tracks},
+        lambda survey: {(plain_id(pid), plain_id(tid)) for pid, tid in survey.events.tracks},
         lambda track: f"pid {spell(track[0])} tid {spell(track[1])}",
     )
 
@@ -105,12 +104,11 @@ def different_bases(surveys: list[FileSurvey]) -> Iterator[Found]:
         if survey.base_ns is not None:
             bases[survey.base_ns].append(survey)
     if len(bases) > 1:
-        apart = (max(bases) - min(bases)) / 1e9
-        yield _about(
-            [survey for members in bases.values() for survey in members],
-            f"{len(bases)} different base times, up to {apart:.0f} s apart",
-            len(bases),
-        )
+        members = [survey for members in bases.values() for survey in members]
+        told = f"{len(bases)} different base times, up to {_format_apart(max(bases) - min(bases))} apart"
+        if any(survey.is_ours for survey in members):
+            told += "; a mended or merged file counts from its own first event"
+        yield _about(members, told, len(bases))
 
 
 @set_rule("SP510", "Files are on different clocks", "warning", "merge")
@@ -129,11 +127,25 @@ def different_clocks(surveys: list[FileSurvey]) -> Iterator[Found]:
         )
 
 
+def _format_apart(ns: int) -> str:
+    """How far apart in time, in words.
+
+    >>> _format_apart(7_889_238 * 10**9), _format_apart(90_400_000_000), _format_apart(1_500_250)
+    ('91.3 days', '90 s', '1500.250 us')
+    """
+    if ns >= _DAY_NS:
+        return f"{ns / _DAY_NS:.1f} days"
+    return f"{ns / 1e9:.0f} s" if ns >= _SECOND_NS else f"{ns_to_decimal_us(ns)} us"
+
+
+_SECOND_NS: Final = 10**9
+_DAY_NS: Final = 24 * 3600 * _SECOND_NS
 _CLOCKS: Final = {"based": "relative to a base", "absolute": "Unix times", "unknown": "unknown"}
 
 
 def _of_ranks(surveys: list[FileSurvey]) -> list[FileSurvey]:
-    return [survey for survey in surveys if survey.trace is not None and survey.trace.format in _OF_RANKS]
+    """The files that one rank writes one of."""
+    return [survey for survey in surveys if survey.is_of_torch]
 
 
 def _rank(survey: FileSurvey) -> int | None:

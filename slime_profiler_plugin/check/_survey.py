@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from slime_profiler_plugin.merge import MERGE_KEY
+from slime_profiler_plugin.clock import EARLIEST_UNIX_NS
 from slime_profiler_plugin.read import (
+    FIX_KEY,
+    MERGE_KEY,
     Damage,
     Owner,
     ReadError,
@@ -25,16 +26,14 @@ from slime_profiler_plugin.read import (
 
 from ._collect import Collector
 from ._events import Array, Events
-from ._keys import FIX_KEY
 from ._text import TextSurvey
 
+#: Formats of what torch.profiler wrote: SGLang and we only name the file.
+OF_TORCH: Final = ("kineto", "sglang", "ours")
 #: Format of what was made of other traces; no merge takes it.
 MERGED: Final = "merged"
-_ZIP: Final = b"PK\x03\x04"
 #: A time of 0 is a failed record where the others are at least this far from 0: one hour.
 _FAR_NS: Final = 3600 * 10**9
-#: 2001: Unix times are later, and times since a start of a machine or program are less.
-_LONG_AGO_NS: Final = 10**18
 
 
 @dataclass
@@ -87,6 +86,11 @@ class FileSurvey:
         return self.trace is not None and MERGE_KEY in self.trace.header.metadata
 
     @property
+    def is_of_torch(self) -> bool:
+        """Whether torch.profiler wrote it, which has habits that are no faults."""
+        return self.trace is not None and self.trace.format in OF_TORCH
+
+    @property
     def is_database(self) -> bool:
         """Whether the ids are those that our reader gives: the file is a report of Nsight Systems."""
         return self.trace is not None and self.trace.format == "nsys"
@@ -100,7 +104,7 @@ class FileSurvey:
         starts = starts[starts > 0]
         if not len(starts):
             return "none"
-        return "absolute" if np.median(starts) >= _LONG_AGO_NS else "unknown"
+        return "absolute" if np.median(starts) >= EARLIEST_UNIX_NS else "unknown"
 
 
 def survey_file(path: Path) -> FileSurvey:
@@ -136,10 +140,7 @@ def survey_trace(trace: TraceFile) -> FileSurvey:
 
 
 def _read_text(survey: FileSurvey) -> None:
-    blocks = read_blocks(survey.path, [])
-    first = next(iter(blocks), b"")
-    if not first.startswith(_ZIP):
-        survey.text.add(chain((first,), blocks))
+    survey.text.add(read_blocks(survey.path, []))
 
 
 def without_path(error: Exception, path: Path) -> str:

@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from ._events import NO_TIME, us
+from slime_profiler_plugin.clock import ns_to_decimal_us
+
+from ._events import NO_TIME
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
@@ -34,7 +36,7 @@ def zero_time(survey: FileSurvey) -> Iterator[Found]:
     events, zero = survey.events, survey.failed
     if len(zero):
         starts = events.start[events.timed]
-        first = us(int(starts[starts > 0].min()))
+        first = ns_to_decimal_us(int(starts[starts > 0].min()))
         message = some(len(zero), "event", "is at time 0", "are at time 0")
         yield Found(len(zero), f"{message}, the others from {first} us on", events.describe(int(zero[0])))
 
@@ -58,7 +60,11 @@ def negative_duration(survey: FileSurvey) -> Iterator[Found]:
     chosen = np.flatnonzero((events.length < 0) & (events.length != NO_TIME))
     if len(chosen):
         message = some(len(chosen), "event", "has a negative duration", "have negative durations")
-        yield Found(len(chosen), message, f"{us(int(events.length[chosen[0]]))} us, {_at(survey, chosen[0])}")
+        yield Found(
+            len(chosen),
+            message,
+            f"{ns_to_decimal_us(int(events.length[chosen[0]]))} us, {_at(survey, chosen[0])}",
+        )
 
 
 @file_rule("SP205", "Metadata at a negative time", "error", "fix")
@@ -88,7 +94,11 @@ def unknown_clock(survey: FileSurvey) -> Iterator[Found]:
     """Neither a base time nor Unix times: nothing says when this was."""
     if survey.clock == "unknown":
         first = int(survey.events.start[survey.events.timed].min())
-        yield Found(1, "the file has no base time and its times are no Unix times", f"from {us(first)} us on")
+        yield Found(
+            1,
+            "the file has no base time and its times are no Unix times",
+            f"from {ns_to_decimal_us(first)} us on",
+        )
 
 
 @file_rule("SP208", "Time or duration is a string", "warning", "fix")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
@@ -11,10 +12,15 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from ._events import NO_TIME, Events, count_by, plain, spell, us
+from slime_profiler_plugin.clock import ns_to_decimal_us
+from slime_profiler_plugin.read import INVENTED_PIDS, plain_id
+
+from ._events import NO_TIME, Events, count_by, spell
 from ._rules import Found, file_rule, some
 from ._survey import FileSurvey
 
+#: What torch.profiler calls a thread, after what the system calls it at that moment.
+_SYSTEM_NAME: Final = re.compile(r"thread \d+ \(.*\)")
 _LARGEST_PID: Final = 2**32
 
 
@@ -51,25 +57,15 @@ def crossing_slices(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP102", "Begin event without an end", "warning", "fix")
 def begin_without_end(survey: FileSurvey) -> Iterator[Found]:
     """A B that no E closes."""
-    unclosed = survey.events.begins.unclosed
-    if unclosed:
-        yield Found(
-            len(unclosed),
-            some(len(unclosed), "begin event", "has no end", "have no end"),
-            survey.events.describe(unclosed[0]),
-        )
+    events = survey.events
+    yield from _some_events(events, events.begins.unclosed, "begin event", "has no end", "have no end")
 
 
 @file_rule("SP103", "End event without a begin", "error", "fix")
 def end_without_begin(survey: FileSurvey) -> Iterator[Found]:
     """An E that finds no open B on its track."""
-    lonely = survey.events.begins.stray
-    if lonely:
-        yield Found(
-            len(lonely),
-            some(len(lonely), "end event", "closes nothing", "close nothing"),
-            survey.events.describe(lonely[0]),
-        )
+    events = survey.events
+    yield from _some_events(events, events.begins.stray, "end event", "closes nothing", "close nothing")
 
 
 @file_rule("SP104", "Complete slice without a duration", "error", "fix")
@@ -84,10 +80,16 @@ def slice_without_duration(survey: FileSurvey) -> Iterator[Found]:
 
 @file_rule("SP105", "Process or thread id is a string", "warning", "fix")
 def string_ids(survey: FileSurvey) -> Iterator[Found]:
-    """Perfetto shows a made-up number for it, and the string nowhere."""
+    """Perfetto shows a made-up number for it, and the string nowhere.
+
+    What torch.profiler invents for each of its files is no fault.
+    """
     yield from _of_tracks(
         survey,
-        lambda value: isinstance(value, str),
+        lambda track: (
+            any(isinstance(value, str) for value in track)
+            and not (survey.is_of_torch and track[0] in INVENTED_PIDS)
+        ),
         "has a string as pid or tid",
         "have strings as pid or tid",
     )
@@ -98,7 +100,7 @@ def large_ids(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto takes the main thread, or process 0, in its place."""
     yield from _of_tracks(
         survey,
-        lambda value: isinstance(value, int) and abs(value) >= _LARGEST_PID,
+        lambda track: any(isinstance(value, int) and abs(value) >= _LARGEST_PID for value in track),
         "has a pid or tid beyond 32 bits",
         "have a pid or tid beyond 32 bits",
     )
@@ -109,7 +111,7 @@ def negative_ids(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto takes the main thread, or process 0, in its place."""
     yield from _of_tracks(
         survey,
-        lambda value: isinstance(value, int) and -_LARGEST_PID < value < 0,
+        lambda track: any(isinstance(value, int) and -_LARGEST_PID < value < 0 for value in track),
         "has a negative pid or tid",
         "have a negative pid or tid",
     )
@@ -120,7 +122,7 @@ def two_spellings(survey: FileSurvey) -> Iterator[Found]:
     """Slices stand under ``"7"`` and their arrows under 7: two rows, and the arrows find no slice."""
     spellings: dict[Hashable, set[str]] = defaultdict(set)
     for pid, tid in survey.events.tracks:
-        spellings[plain(pid), plain(tid)].add(f"pid {spell(pid)} tid {spell(tid)}")
+        spellings[plain_id(pid), plain_id(tid)].add(f"pid {spell(pid)} tid {spell(tid)}")
     doubled = [sorted(told) for told in spellings.values() if len(told) > 1]
     if doubled:
         yield Found(
@@ -146,14 +148,17 @@ def missing_ids(survey: FileSurvey) -> Iterator[Found]:
 
 @file_rule("SP110", "Names of one process or thread disagree", "warning", "fix")
 def disagreeing_names(survey: FileSurvey) -> Iterator[Found]:
-    """Two different names; a viewer shows one of them."""
+    """Two different names; a viewer shows one of them.
+
+    A thread that renames itself, and of which torch.profiler writes both names, is no fault.
+    """
     names = survey.events.names
     told = [
         (f"pid {spell(process)}", given) for process, given in names.processes.items() if len(given) > 1
     ] + [
         (f"pid {spell(process)} tid {spell(thread)}", given)
         for (process, thread), given in names.threads.items()
-        if len(given) > 1
+        if len(given) > 1 and not (survey.is_of_torch and all(map(_SYSTEM_NAME.fullmatch, given)))
     ]
     if told:
         where, given = told[0]
@@ -164,9 +169,11 @@ def disagreeing_names(survey: FileSurvey) -> Iterator[Found]:
 
 @file_rule("SP111", "Metadata of a process without events", "info", "fix")
 def idle_metadata(survey: FileSurvey) -> Iterator[Found]:
-    """Names for processes that do nothing: all GPUs of the machine, for one."""
-    busy = {plain(pid) for pid, _ in survey.events.tracks}
-    idle = [pid for pid in survey.events.names.spelled if plain(pid) not in busy]
+    """Names for processes that do nothing. torch.profiler names all GPUs of the machine: that is no fault."""
+    busy = {plain_id(pid) for pid, _ in survey.events.tracks}
+    names = survey.events.names
+    named = {pid: plain_id(pid) for pid in names.spelled}
+    idle = [pid for pid, process in named.items() if process not in busy | names.devices]
     if idle and busy and not survey.is_merged:  # where a missing rank is one
         noun = "process has" if len(idle) == 1 else "processes have"
         yield Found(
@@ -183,21 +190,23 @@ def _groups(rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
 def _span(events: Events, place: int) -> str:
     nesting = events.nesting
     start, end = int(nesting.starts[place]), int(nesting.ends[place])
-    return f"{events.name_of(int(nesting.events[place]))} {us(start)}..{us(end)} us"
+    return (
+        f"{events.name_of(int(nesting.events[place]))} {ns_to_decimal_us(start)}..{ns_to_decimal_us(end)} us"
+    )
 
 
 def _some_events(
-    events: Events, chosen: NDArray[Any], noun: str, verb: str, plural_verb: str
+    events: Events, chosen: NDArray[Any] | list[int], noun: str, verb: str, plural_verb: str
 ) -> Iterator[Found]:
     if len(chosen):
         yield Found(len(chosen), some(len(chosen), noun, verb, plural_verb), events.describe(int(chosen[0])))
 
 
 def _of_tracks(
-    survey: FileSurvey, odd: Callable[[Hashable], bool], verb: str, plural_verb: str
+    survey: FileSurvey, odd: Callable[[tuple[Hashable, Hashable]], bool], verb: str, plural_verb: str
 ) -> Iterator[Found]:
     events = survey.events
-    wrong = [number for number, track in enumerate(events.tracks) if any(map(odd, track))]
+    wrong = [number for number, track in enumerate(events.tracks) if odd(track)]
     if wrong and not survey.is_database:
         count = count_by(events.track)
         pid, tid = events.tracks[wrong[0]]

@@ -8,6 +8,20 @@ from typing import Final
 _DECIMAL: Final = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 
 
+#: 2001: Unix times are later, and times since the start of a machine or a program are less.
+EARLIEST_UNIX_NS: Final = 10**18
+
+
+def ns_to_decimal_us(ns: int) -> str:
+    """Microseconds with three decimals, exact.
+
+    >>> ns_to_decimal_us(1_234_567), ns_to_decimal_us(-5)
+    ('1234.567', '-0.005')
+    """
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
 def decimal_us_to_ns(text: bytes) -> int:
     """Nanoseconds of a JSON number of microseconds, exact; digits below 1 ns are rounded half away from 0.
 

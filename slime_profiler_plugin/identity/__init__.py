@@ -4,11 +4,21 @@ from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
 from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
-from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
+from ._surroundings import (
+    LAUNCH_VARIABLE,
+    RANK_VARIABLE,
+    ROLE_VARIABLE,
+    RUN_ID_VARIABLE,
+    WORLD_SIZE_VARIABLE,
+    Surroundings,
+)
 
 __all__ = [
     "LAUNCH_VARIABLE",
+    "RANK_VARIABLE",
+    "ROLE_VARIABLE",
     "RUN_ID_VARIABLE",
+    "WORLD_SIZE_VARIABLE",
     "AttemptFile",
     "IdentityError",
     "OutError",

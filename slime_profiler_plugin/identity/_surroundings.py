@@ -20,6 +20,10 @@ from ._errors import IdentityError
 
 RUN_ID_VARIABLE: Final = "SLIME_PROFILER_RUN_ID"
 LAUNCH_VARIABLE: Final = "SLIME_PROFILER_LAUNCH"
+#: Who a process is that nobody tells; its children inherit it. A rank counts only beside a role.
+ROLE_VARIABLE: Final = "SLIME_PROFILER_ROLE"
+RANK_VARIABLE: Final = "SLIME_PROFILER_RANK"
+WORLD_SIZE_VARIABLE: Final = "SLIME_PROFILER_WORLD_SIZE"
 
 #: What torchrun calls a job that was given no id.
 _NO_ID: Final = "none"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from slime_profiler_plugin.read import TraceFile
+from slime_profiler_plugin.read import Damage, TraceFile
 
 from ._arrows import join_arrows
 from ._budget import Thresholds, choose_thresholds
@@ -20,7 +20,8 @@ from ._notes import Note
 from ._options import MergeOptions
 from ._records import RecordSource
 from ._rewrite import Late, RewriteTask, rewrite_trace
-from ._survey import survey_trace
+from ._rollouts import MergeError
+from ._survey import Survey, SurveyTask, survey_trace
 from ._trace import TraceSource
 from ._tracks import Tracks
 from ._workers import Workers, core_count
@@ -48,6 +49,23 @@ class Written(NamedTuple):
     total: Ledger
 
 
+class Canvas(NamedTuple):
+    """What the events of an output are put onto: its processes and threads, ids for arrows, notes that stand
+    beside the events, and the time that theirs are relative to."""
+
+    tracks: Tracks
+    ids: IdSource
+    notes: Sequence[Note]
+    origin_ns: int
+
+
+class Frame(NamedTuple):
+    """The top-level keys of an output: before its events, and behind them, where what was written is told."""
+
+    head: dict[str, Any]
+    tail: Callable[[Written], dict[str, Any]]
+
+
 @contextmanager
 def scratch_folder(out: Path) -> Iterator[Path]:
     """A folder for what is kept between the two readings, on the disk of the output; it is removed."""
@@ -69,16 +87,22 @@ class Readings:
         self._jobs = options.jobs or core_count()
 
     def survey(self, sources: Sequence[TraceSource], folder: Path) -> None:
-        """Survey every source; `folder` takes what the surveys leave."""
+        """Survey every source; `folder` takes what the surveys leave.
+
+        One that does not fit into memory is refused, and no other is the worse for it.
+        """
         tasks = []
         for number, source in enumerate(sources):
             own = folder / str(number)
             own.mkdir()
             tasks.append(source.survey_task(own, self._options))
         traces = [source.trace for source in sources]
-        surveys = self.run(survey_trace, tasks, traces, "reading")
+        surveys = self.run(_survey_or_refuse, tasks, traces, "reading")
         for source, survey in zip(sources, surveys, strict=True):
-            source.take_survey(survey)
+            if isinstance(survey, Damage):
+                source.refuse(survey)
+            else:
+                source.take_survey(survey)
 
     def rewrite(
         self, sources: Sequence[TraceSource], origin_ns: int, late: Late, folder: Path, writer: TraceWriter
@@ -113,35 +137,38 @@ class Readings:
         yield from Workers(work, self._jobs).run(tasks, sizes, tell)
 
 
+def _survey_or_refuse(task: SurveyTask, advance: Callable[[int], None]) -> Survey | Damage:
+    """What `survey_trace` gives, or why it has nothing to give."""
+    try:
+        return survey_trace(task, advance)
+    except MergeError as error:
+        path = str(task.trace.path)
+        return Damage(path, "refused", str(error).removeprefix(path).strip())
+
+
 def write_output(
     path: Path,
     folder: Path,
     sources: Sequence[RecordSource | TraceSource],
     others: Sequence[Ledger],
-    notes: Sequence[Note],
-    tracks: Tracks,
-    ids: IdSource,
-    origin_ns: int,
-    head: dict[str, Any],
-    tail: Callable[[Written], dict[str, Any]],
+    canvas: Canvas,
+    frame: Frame,
     options: MergeOptions,
 ) -> Written:
-    """Write surveyed sources, in their order, with times from `origin_ns` on; `others` are only counted.
-
-    `tail` gives the top-level keys that stand behind the events.
-    """
+    """Write surveyed sources, in their order, onto `canvas`; `others` are only counted."""
+    origin_ns = canvas.origin_ns
     traces = [source for source in sources if isinstance(source, TraceSource)]
     records = [source for source in sources if isinstance(source, RecordSource)]
     late = _late(traces, records, origin_ns, options)
     for record in records:
         record.window = late.window
-    arrows = join_arrows((end for record in records for end in record.endpoints_inside()), ids)
+    arrows = join_arrows((end for record in records for end in record.endpoints_inside()), canvas.ids)
     total = Ledger(source="all")
     counts, mended = Counter[str](), Counter[str]()
     events = 0
-    with TraceWriter(path, head) as writer, ExitStack() as stack:
-        writer.write_values(list(tracks.metadata_events()))
-        writer.write_values([note.event(origin_ns) for note in notes])
+    with TraceWriter(path, frame.head) as writer, ExitStack() as stack:
+        writer.write_values(list(canvas.tracks.metadata_events()))
+        writer.write_values([note.event(origin_ns) for note in canvas.notes])
         # Closed with the block, whatever ends it: no worker outlives what it writes into.
         rewritten = stack.enter_context(
             closing(Readings(options).rewrite(traces, origin_ns, late, folder, writer))
@@ -171,7 +198,7 @@ def write_output(
         result = Written(
             events, writer.size, arrows.drawn, arrows.undrawn, counts, mended, late.thresholds, total
         )
-        writer.finish(tail(result))
+        writer.finish(frame.tail(result))
         return result._replace(size=writer.size)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
-from slime_profiler_plugin.read import TraceEvent
+from slime_profiler_plugin.read import KERNEL_CATEGORIES, TraceEvent
 
 from ._kinds import Bools, Ints
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 _ENCODER: Final = msgspec.json.Encoder()
 #: Work on a device: what there is most of, and what the eye misses least.
-_KERNELS: Final = frozenset(
-    {b'"kernel"', b'"gpu_memcpy"', b'"gpu_memset"', b'"Kernel"', b'"Memcpy"', b'"Memset"'}
-)
+_KERNELS: Final = frozenset(f'"{category}"'.encode() for category in KERNEL_CATEGORIES)
 #: Classes of events: what is never dropped, kernels, all other slices.
 KEPT, KERNEL, OTHER_SLICE = range(3)
 #: Steps of durations per factor of two.

@@ -15,11 +15,10 @@ from statistics import median_low
 from typing import Final, NamedTuple
 
 from slime_profiler_plugin.clock import ClockMapping
-from slime_profiler_plugin.read import Run
-from slime_profiler_plugin.read.nsys import NsysPhase, nsys_phases
+from slime_profiler_plugin.phases import NVTX_DOMAIN
+from slime_profiler_plugin.read import ProcessRecords, Run
+from slime_profiler_plugin.read.nsys import NsysPhase, nsys_phases, read_nsys_header
 
-#: What the recorder's ranges are called there.
-NSYS_DOMAIN: Final = "slime"
 _CLOCK_MARK: Final = re.compile(r"slime\.clock unix_ns=(\d+) mono_ns=(\d+)")
 
 
@@ -92,9 +91,13 @@ def check_clock(report: Iterable[NsysPhase], records: Iterable[RecordedPhase]) -
     )
 
 
-def recorded_phases(run: Run, pids: Collection[int]) -> Iterator[RecordedPhase]:
-    """The phases that processes with those pids recorded, each by its own wall clock."""
-    for records in run.processes:
+def recorded_phases(run: Run, pids: Collection[int], host: str | None = None) -> Iterator[RecordedPhase]:
+    """The phases that processes with those pids on `host` recorded, each by its own wall clock.
+
+    Where `host` is not known, or is none of the run's (containers have names of their own), a pid counts
+    that only one host has.
+    """
+    for records in _on_host(run, host):
         pid = records.process.pid
         if pid not in pids or not records.clock_pairs:
             continue
@@ -106,8 +109,25 @@ def recorded_phases(run: Run, pids: Collection[int]) -> Iterator[RecordedPhase]:
 
 def check_report(path: Path, run: Run) -> ClockCheck:
     """`check_clock` for the report at `path` and the run. Raises what `read.nsys_phases` raises."""
-    report = list(nsys_phases(path, NSYS_DOMAIN))
-    return check_clock(report, recorded_phases(run, {phase.pid for phase in report}))
+    report = list(nsys_phases(path, NVTX_DOMAIN))
+    host = read_nsys_header(path).identity.get("host")
+    return check_clock(report, recorded_phases(run, {phase.pid for phase in report}, host))
+
+
+def _on_host(run: Run, host: str | None) -> list[ProcessRecords]:
+    """The processes of the run that a report of `host` may show."""
+    same = [r for r in run.processes if host is not None and _short(r.process.host) == _short(host)]
+    if same:
+        return same
+    hosts: defaultdict[int, set[str]] = defaultdict(set)
+    for records in run.processes:
+        hosts[records.process.pid].add(records.process.host)
+    return [r for r in run.processes if len(hosts[r.process.pid]) == 1]
+
+
+def _short(host: str) -> str:
+    """A host's name without its domain, which some programs leave out."""
+    return host.partition(".")[0].lower()
 
 
 def format_clock_check(check: ClockCheck) -> str:
@@ -141,7 +161,7 @@ def _sort_out(
     phases: defaultdict[tuple[int, str, int | None], list[int]] = defaultdict(list)
     marks = []
     for phase in report:
-        if phase.domain != NSYS_DOMAIN:
+        if phase.domain != NVTX_DOMAIN:
             continue
         mark = _CLOCK_MARK.fullmatch(phase.name)
         if mark is None:

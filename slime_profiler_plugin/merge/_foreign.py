@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.layout import TRACE_SUFFIXES
+from slime_profiler_plugin.layout import TRACE_SUFFIXES, refuse_as_folder
 from slime_profiler_plugin.read import (
     BASE_KEY,
     MERGE_KEY,
@@ -24,7 +24,8 @@ from slime_profiler_plugin.read import (
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._archive import archive_sources, refuse_inputs
-from ._assemble import Readings, Written, scratch_folder, write_output
+from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
+from ._chosen import Who, tell_nothing_chosen, tell_unmet
 from ._flows import IdSource
 from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_traces, trace_order
 from ._notes import Note
@@ -68,10 +69,13 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
     path = _output_path(out)
     refuse_inputs(path, found.traces, options)
     traces = sorted((t for t in found.traces if options.takes(t.owner.role, t.owner.rank)), key=trace_order)
-    left_out = [str(t.path) for t in found.traces if not options.takes(t.owner.role, t.owner.rank)]
+    left_out = [_tell_left_out(t, options) for t in found.traces if not options.takes(*t.owner[:2])]
     damage = {str(d): d for d in found.damage}
+    members = [Who(t.owner.role, t.owner.rank) for t in found.traces]
+    if members and not traces:
+        raise MergeError(f"nothing to merge: {tell_nothing_chosen(options, members)}{_reasons(found)}")
     if not traces:
-        raise MergeError(f"nothing to merge{_reasons(found, left_out)}")
+        raise MergeError(f"nothing to merge{_reasons(found)}")
     with scratch_folder(path) as folder:
         sources = [
             TraceSource(trace, UnixClock.of(trace, None), [_ALWAYS], (name, _labels(trace)))
@@ -80,7 +84,8 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         Readings(options).survey(sources, folder)
         for source in sources:
             damage.update((str(d), d) for d in source.damage)
-        warnings = list(_place_unknown(sources))
+        sources = [source for source in sources if not source.is_refused]
+        warnings = [*tell_unmet(options, members), *_place_unknown(sources)]
         ranks = _count_ranks(traces, options)
         starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
         is_filtered = any(source.ledger.dropped for source in sources)
@@ -113,14 +118,19 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
     )
 
 
+def _tell_left_out(trace: TraceFile, options: MergeOptions) -> str:
+    return f"{trace.path} (says no role)" if options.roles and trace.owner.role is None else str(trace.path)
+
+
 _ALWAYS: Final = (float("-inf"), float("inf"))
 
 
 def _output_path(out: Path | None) -> Path:
     path = Path(DEFAULT_NAME) if out is None else out
     if not path.name.endswith(TRACE_SUFFIXES):
-        if path.exists() and not path.is_dir():
-            raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
+        why = refuse_as_folder(path)
+        if why is not None:
+            raise MergeUsageError(f"-o {out}: {why}")
         path = path / DEFAULT_NAME
     if out is None and path.exists() and not _is_merged(path):
         raise MergeUsageError(f"{path} is here already, and not of a merge: name another output with -o")
@@ -274,7 +284,9 @@ def _assemble(
         told = conservation(written, len(notes), [source.ledger for source in sources])
         return {"slime_profiler_conservation": told}
 
-    written = write_output(path, folder, sources, [], notes, tracks, ids, origin, head, tail, options)
+    written = write_output(
+        path, folder, sources, [], Canvas(tracks, ids, notes, origin), Frame(head, tail), options
+    )
     report = OutputReport.of(
         written,
         path=path,
@@ -311,11 +323,9 @@ def _note_missing(ranks: list[RanksReport], at_ns: int, tracks: Tracks) -> Itera
             yield Note(_FIRST_PID, 0, told, at_ns, at_ns, {"missing": report.missing})
 
 
-def _reasons(found: Discovery, left_out: list[str]) -> str:
+def _reasons(found: Discovery) -> str:
     told = [str(d) for d in found.damage[:_TOLD]]
     told += [f"{path}: {why}" for path, why in found.skipped[:_TOLD]]
-    if left_out:
-        told.append(f"{len(left_out)} traces are of roles or ranks that were not asked for")
     return "".join(f"; {each}" for each in told)
 
 

@@ -18,7 +18,8 @@ from slime_profiler_plugin.read import (
 )
 
 from ._archive import Archived, Member, archive_sources, refuse_inputs
-from ._assemble import Readings, Written, scratch_folder, write_output
+from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
+from ._chosen import Who, tell_nothing_chosen, tell_unmet
 from ._clock_check import check_report
 from ._flows import IdSource
 from ._ledger import Ledger
@@ -84,7 +85,13 @@ def _merge_once(
     warnings: list[str] = []
     if attempt is not None:
         run.keep_attempt(attempt)
+    extras = [*(beside.trace for beside in run.beside), *extras]
     shared = Shared(run, options)
+    members = [Who(r.process.role, r.process.rank) for r in run.processes]
+    members += [Who(w.role, w.rank) for w in run.windows]
+    if members and not shared.ordered and not shared.windows:
+        raise MergeError(f"run {run.run_id}: {tell_nothing_chosen(options, members)}")
+    warnings.extend(tell_unmet(options, members))
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
     for each in wanted:
         refuse_inputs(each.path, extras, options)
@@ -148,6 +155,8 @@ class _RunOutput:
             self._readings.survey(traces, folder)
             for trace in traces:
                 self._damage.update((str(d), d) for d in trace.damage)
+            by_process = {key: _usable(group) for key, group in by_process.items()}
+            strays, extras = _usable(strays), _usable(extras)
             for extra in extras:
                 self._note_input(extra, wanted.path)
             tracks, ids = Tracks(), IdSource()
@@ -312,12 +321,8 @@ class _RunOutput:
             folder,
             sources,
             others,
-            notes,
-            tracks,
-            ids,
-            origin,
-            _head(shared, wanted, origin, base_unix_ns, self._options.mark),
-            tail,
+            Canvas(tracks, ids, notes, origin),
+            Frame(_head(shared, wanted, origin, base_unix_ns, self._options.mark), tail),
             self._options,
         )
         report = OutputReport.of(
@@ -346,9 +351,14 @@ class _RunOutput:
         """The records as a trace of their own, and beside it the windows and other traces as they are."""
         records = [source for source in sources if isinstance(source, RecordSource)]
         phases = folder / "phases.trace.json.gz"
-        head = {"displayTimeUnit": "ms"}
         write_output(
-            phases, folder, records, [], notes, tracks, IdSource(), origin, head, lambda _: {}, self._options
+            phases,
+            folder,
+            records,
+            [],
+            Canvas(tracks, IdSource(), notes, origin),
+            Frame({"displayTimeUnit": "ms"}, lambda _: {}),
+            self._options,
         )
         run_id = self._shared.run.run_id
         attributes = {
@@ -358,6 +368,10 @@ class _RunOutput:
         first = Member(phases, f"run {run_id}", origin)
         traces = [source for source in sources if isinstance(source, TraceSource)]
         return archive_sources(wanted.path, [first], traces, attributes)
+
+
+def _usable(traces: list[TraceSource]) -> list[TraceSource]:
+    return [trace for trace in traces if not trace.is_refused]
 
 
 def _tell_attempts(selection: Selection, wanted: Wanted) -> Iterator[str]:

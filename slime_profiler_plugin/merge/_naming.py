@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slime_profiler_plugin.phases import role_order
-from slime_profiler_plugin.read import Owner, TraceFile
+from slime_profiler_plugin.read import Owner, TraceFile, stem_of
 
 from ._tracks import DOT, format_ranks
 
@@ -17,19 +17,6 @@ WALL_CLOCK: Final = "wall clock"
 UNKNOWN_CLOCK: Final = "clock unknown"
 #: Formats of files that hold the events of several ranks.
 _OF_MANY: Final = frozenset({"ray", "nsys"})
-_SUFFIXES: Final = (".gz", ".zip", ".json", ".trace", ".pt", ".sqlite", ".nsys-rep")
-
-
-def stem(path: Path) -> str:
-    """The name of a trace without what all of them end in.
-
-    >>> stem(Path("rank0.pt.trace.json.gz"))
-    'rank0'
-    """
-    name = path.name
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name or path.name
 
 
 def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
@@ -41,7 +28,7 @@ def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
     ('rank 3', 'rank unknown · gpu07')
     """
     if written_by in _OF_MANY:
-        return DOT.join([written_by, stem(path)])
+        return DOT.join([written_by, stem_of(path.name)])
     parts = [] if owner.role is None else [owner.role]
     if owner.rank is not None and owner.role != "engine":
         parts = [f"{owner.role} rank {owner.rank}" if owner.role else f"rank {owner.rank}"]
@@ -51,14 +38,14 @@ def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
     if owner.role == "engine" and owner.detail:
         parts.append(owner.detail)
     if not is_known:
-        parts = ["rank unknown", stem(path)]
+        parts = ["rank unknown", stem_of(path.name)]
     return DOT.join(parts)
 
 
 def name_traces(traces: Sequence[TraceFile]) -> list[str]:
     """A name for each; where two are alike, what tells their files apart is added."""
     names = [name_trace(trace.owner, trace.path, trace.format) for trace in traces]
-    for tell in (stem, lambda path: path.parent.name, str):
+    for tell in (lambda path: stem_of(path.name), lambda path: path.parent.name, str):
         shown = Counter(names)
         names = [
             f"{name}{DOT}{tell(trace.path)}" if shown[name] > 1 and tell(trace.path) not in name else name

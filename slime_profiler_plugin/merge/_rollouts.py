@@ -13,6 +13,7 @@ from slime_profiler_plugin.layout import (
     RunPaths,
     file_safe,
     range_name,
+    refuse_as_folder,
     rollout_name,
 )
 from slime_profiler_plugin.read import Run
@@ -84,7 +85,9 @@ def plan_outputs(
         groups = [_latest(run, endings, known, warnings)]
     elif isinstance(choice, tuple):
         inside: list[int | str] = [r for r in known if isinstance(r, int) and choice[0] <= r < choice[1]]
-        groups = [(range_name(choice[0], choice[1] - 1), inside)] if inside else []
+        groups = [(_range_stem(inside), inside)] if inside else []
+        if inside and len(inside) < choice[1] - choice[0]:
+            warnings.append(f"of rollouts {_format(choice)}, the run has {_list(inside)}")
     else:
         groups = [(_stem(choice), [choice])] if choice in known else []
     if not groups:
@@ -144,8 +147,9 @@ def _path(run: Run, name: str, out: Path | None, outputs: int) -> Path:
     if out is None:
         return RunPaths.at(run.folders[0]).merged_file(name)
     if not out.name.endswith(TRACE_SUFFIXES):
-        if out.exists() and not out.is_dir():
-            raise MergeUsageError(f"-o {out}: no folder, and a file's name ends in .json or .json.gz")
+        why = refuse_as_folder(out)
+        if why is not None:
+            raise MergeUsageError(f"-o {out}: {why}")
         return out / f"{name}.trace.json.gz"
     if outputs > 1:
         raise MergeUsageError(
@@ -170,6 +174,14 @@ def _reasons(run: Run) -> str:
     told = "".join(f"; {damage}" for damage in run.damage[:_REASONS_TOLD])
     more = len(run.damage) - _REASONS_TOLD
     return f"{told}; and {more} more" if more > 0 else told
+
+
+def _range_stem(rollouts: list[int | str]) -> str:
+    """After what is in the file, not after what was asked for."""
+    first, last = rollouts[0], rollouts[-1]
+    if isinstance(first, int) and isinstance(last, int) and first != last:
+        return range_name(first, last)
+    return _stem(first)
 
 
 def _stem(rollout: int | str) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from slime_profiler_plugin.clock import ns_to_decimal_us
+
 
 class Context(NamedTuple):
     """Ids that stand in the args of events."""
@@ -26,9 +28,7 @@ def format_us(ns: int) -> bytes:
     >>> format_us(1_234_567), format_us(-5)
     (b'1234.567', b'-0.005')
     """
-    if ns < 0:
-        return b"-" + format_us(-ns)
-    return b"%d.%03d" % divmod(ns, 1000)
+    return ns_to_decimal_us(ns).encode()
 
 
 def raw_us(ns: int) -> Raw:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Final
 
 from slime_profiler_plugin.read import Damage, TraceFile, read_pieces
 
@@ -15,6 +16,9 @@ from ._rewrite import Late, RewriteTask, Rewritten
 from ._survey import Clock, Survey, SurveyTask
 from ._track_names import TrackKey, TrackNames
 from ._tracks import DOT, Tracks
+
+#: What was done where slices cross on one track.
+MOVED: Final = "row added for slices that cross those of another"
 
 
 class TraceSource:
@@ -37,6 +41,7 @@ class TraceSource:
         self.name, self.labels = shown
         self.ledger = Ledger(source=f"{self.name} ({trace.path.name})")
         self.damage: list[Damage] = []
+        self.is_refused = False
         #: Earliest start and latest end of what belongs to the output (its clock, ns), when it is surveyed.
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -79,6 +84,11 @@ class TraceSource:
         self.damage = survey.damage
         self.first_ns, self.last_ns = survey.first_ns, survey.last_ns
 
+    def refuse(self, damage: Damage) -> None:
+        """It could not be surveyed: it takes no part in what follows."""
+        self.damage = [damage]
+        self.is_refused = True
+
     @property
     def offset_ns(self) -> int:
         """What leads from the times of the file to those of the output's clock, at its first event."""
@@ -106,6 +116,9 @@ class TraceSource:
             for process in names.named_processes():
                 tracks.add_process(DOT.join([self.name, *qualifiers, names.part(process)]), self.labels)
         self._tracks = [claimed[row] for row in survey.rows]
+        added = sum(lane > 0 for _, lane in survey.rows)
+        if added:
+            self.mended[MOVED] = added
         # Nobody needs it any more, and there may be a thousand of them.
         self._survey = survey._replace(names=TrackNames(None), rows=[])
         self._first_flow = ids.reserve(survey.flows)
@@ -133,7 +146,7 @@ class TraceSource:
     def take_written(self, written: Rewritten) -> None:
         """What a worker wrote."""
         self.events, self.counts = written.events, written.counts
-        self.mended = self.survey.mended + written.mended
+        self.mended += self.survey.mended + written.mended
         self.ledger.written -= written.dropped.total()
         self.ledger.dropped.update(written.dropped)
 

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from slime_profiler_plugin.read import TraceEvent
+from slime_profiler_plugin.read import INVENTED_PIDS, TraceEvent, device_of_label, plain_id
 
 #: Process and thread as they stand in the file; ``"123"`` and 123 are one thread.
 TrackKey = tuple[Hashable, Hashable]
 
-#: Of as many digits as any system gives.
-_NUMBER: Final = re.compile(r"-?[0-9]{1,30}")
-_GPU_LABEL: Final = re.compile(r"GPU (\d+)")
 _CPU_LABEL: Final = "CPU"
-#: Processes that torch.profiler invents, in order, below the real ones.
-_INVENTED: Final = ("Spans", "Traces", "")
 
 
 def plain_track(track: tuple[Any, Any]) -> TrackKey:
     """The track of an event with that pid and tid."""
-    return _plain(track[0]), _plain(track[1])
-
-
-def _plain(value: Hashable) -> Hashable:
-    if value is UNSET:
-        return None
-    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+    return plain_id(track[0]), plain_id(track[1])
 
 
 class TrackNames:
@@ -72,9 +60,9 @@ class TrackNames:
         A GPU's number is that of the device, never of a rank.
         """
         label = self._labels.get(process, "")
-        gpu = _GPU_LABEL.fullmatch(label)
-        if gpu:
-            return f"gpu {gpu[1]}"
+        device = device_of_label(label)
+        if device is not None:
+            return f"gpu {device}"
         if process == self._cpu_pid or label == _CPU_LABEL:
             return "cpu" if process == self._cpu_pid or self._cpu_pid is None else f"cpu {process}"
         if process is None:
@@ -90,8 +78,8 @@ class TrackNames:
     def process_order(self, process: Hashable) -> tuple[Any, ...]:
         """Sort key: CPU, GPUs, the rest."""
         part = self.part(process)
-        if process in _INVENTED:
-            return (3, _INVENTED.index(str(process)), "")
+        if process in INVENTED_PIDS:
+            return (3, INVENTED_PIDS.index(str(process)), "")
         kind = 0 if part == "cpu" else 1 if part.startswith("gpu ") else 2
         return (kind, process if isinstance(process, int) else 0, str(process))
 

@@ -26,8 +26,17 @@ def format_missing(role: str, seen: int, world_size: int | None, missing: Sequen
     >>> format_missing("actor", 3, 7, [1, 2, 3, 6], 20)
     'actor: 3 of 7 ranks seen; missing rank 1 to 3, 6'
     """
-    stretches = ", ".join(bound_items(_stretches(missing), told))
-    return f"{role}: {format_of(seen, world_size)} ranks seen; missing rank {stretches}"
+    numbers = format_numbers(missing, told)
+    return f"{role}: {format_of(seen, world_size)} ranks seen; missing rank {numbers}"
+
+
+def format_numbers(numbers: Sequence[int], told: int) -> str:
+    """Numbers in order, as at most `told` stretches.
+
+    >>> format_numbers([1, 2, 3, 7], 20)
+    '1 to 3, 7'
+    """
+    return ", ".join(bound_items(_stretches(numbers), told))
 
 
 def format_of(seen: int, world_size: int | None) -> str:

@@ -5,8 +5,10 @@ from ._entries import list_entries, list_sources, read_run_file
 from ._files import read_blocks
 from ._header import BASE_KEY
 from ._index import DESCRIPTIONS, Block, RolloutKey, impossible_time, rollout_key
+from ._owner import stem_of
 from ._process import ProcessRecords, ProcessSeen
-from ._recognise import MERGE_KEY
+from ._recognise import FIX_KEY, MERGE_KEY
+from ._words import INVENTED_PIDS, KERNEL_CATEGORIES, device_of_label, plain_id
 from .discover import Discovery, discover
 from .folders import (
     FolderOfRunsError,
@@ -18,7 +20,7 @@ from .folders import (
     read_run_id,
 )
 from .glance import Glance, glance_processes
-from .kineto import TimedEvent, TraceEvent, TraceHeader, TraceRefusedError, read_events, read_header
+from .kineto import TraceEvent, TraceHeader, TraceRefusedError, read_header
 from .records import LinesRefusedError, RecordLine, Segment, read_lines
 from .run import MOST_RANKS, RoleRanks, Run, TraceWindow, count_ranks
 from .traces import Owner, TraceFile, open_trace, read_pieces
@@ -26,6 +28,9 @@ from .traces import Owner, TraceFile, open_trace, read_pieces
 __all__ = [
     "BASE_KEY",
     "DESCRIPTIONS",
+    "FIX_KEY",
+    "INVENTED_PIDS",
+    "KERNEL_CATEGORIES",
     "MERGE_KEY",
     "MOST_RANKS",
     "Block",
@@ -43,7 +48,6 @@ __all__ = [
     "RolloutKey",
     "Run",
     "Segment",
-    "TimedEvent",
     "TraceEvent",
     "TraceFile",
     "TraceHeader",
@@ -53,6 +57,7 @@ __all__ = [
     "attempt_numbers",
     "check_run_folder",
     "count_ranks",
+    "device_of_label",
     "discover",
     "find_runs",
     "glance_processes",
@@ -61,8 +66,8 @@ __all__ = [
     "list_entries",
     "list_sources",
     "open_trace",
+    "plain_id",
     "read_blocks",
-    "read_events",
     "read_header",
     "read_lines",
     "read_pieces",
@@ -70,4 +75,5 @@ __all__ = [
     "read_run_file",
     "read_run_id",
     "rollout_key",
+    "stem_of",
 ]

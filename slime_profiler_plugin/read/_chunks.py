@@ -37,14 +37,16 @@ class TraceText:
 
     `layout` is ``object`` or ``array`` once that is known, `found` whether a list of events begins. After
     `pieces` is exhausted: `metadata` are the other top-level keys, `closed` says whether list and object have
-    their ends, `torn_bytes` is what was left behind the last whole event, `trailing` what stands behind the
-    end: (byte, bytes, events in it). What was bad inside is in `walk` and `members`.
+    their ends, `oversized` whether a value before the list was given up for its size, `torn_bytes` is what
+    was left behind the last whole event, `trailing` what stands behind the end: (byte, bytes, events in it).
+    What was bad inside is in `walk` and `members`.
     """
 
     def __init__(self, blocks: Iterator[bytes], piece: int = _PIECE) -> None:
         self.layout = ""
         self.found = False
         self.closed = False
+        self.oversized = False
         self.torn_bytes = 0
         self.trailing: tuple[int, int, int] | None = None
         self.walk = Walk()
@@ -134,7 +136,8 @@ class TraceText:
             if last:
                 self.torn_bytes = len(self._pending)
                 return False
-            last = len(self._pending) > _LARGEST or not self._more(max(self._piece, len(self._pending)))
+            self.oversized = len(self._pending) > _LARGEST
+            last = self.oversized or not self._more(max(self._piece, len(self._pending)))
 
     def _read_list(self) -> Iterator[list[TraceEvent]]:
         walk = self.walk

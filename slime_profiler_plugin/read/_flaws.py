@@ -44,6 +44,12 @@ def _report_list(path: Path, text: TraceText, lines: dict[int, int], damage: lis
         at = walk.first_guess
         reason = f"{walk.guessed} events have a backslash that escapes nothing, the first at byte {at}"
         damage.append(Damage(file, "repaired", reason))
+    if walk.repaired:
+        reason = (
+            f"{walk.repaired} events are no strict JSON (raw control characters, NaN, commas before a "
+            f"bracket), the first at byte {walk.first_repair}"
+        )
+        damage.append(Damage(file, "repaired", reason))
     if walk.replaced:
         reason = f"{walk.replaced} bytes that are not UTF-8 were replaced, in {walk.replaced_names} names"
         damage.append(Damage(file, "replaced", reason))

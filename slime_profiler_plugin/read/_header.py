@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
-from slime_profiler_plugin.clock import ClockPair
+from slime_profiler_plugin.clock import EARLIEST_UNIX_NS, ClockPair
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._chunks import TraceText
@@ -31,8 +31,6 @@ _TAIL: Final = 1 << 20
 _LIST_END: Final = re.compile(r"\}[ \t\r\n]*(?:,[ \t\r\n]*)?\](?=[ \t\r\n]*[,}])")
 #: Ends of lists in the tail that are tried.
 _TRIES: Final = 64
-#: A time in µs as large as this is Unix time: relative ones are less than a year.
-_UNIX_US: Final = 10**14
 #: A base beyond what 64 bits hold is none.
 _LATEST: Final = 2**63
 #: Fields of the identity and what they must be; anything else in it is damage, and left out.
@@ -172,6 +170,6 @@ def _is_unix_time(event: TraceEvent) -> bool:
     if event.ts is UNSET:
         return False
     try:
-        return time_ns(event.ts) >= _UNIX_US * 1000
+        return time_ns(event.ts) >= EARLIEST_UNIX_NS
     except ValueError:
         return False

@@ -41,6 +41,8 @@ def name_lookalike(text: TraceText, events: Collection[TraceEvent]) -> str:
         return _name_array(text, events)
     if text.members.other:
         return text.members.other
+    if text.oversized:
+        return "a value of more than 64 MB stands before its traceEvents list"
     if not text.closed:
         return "it ends before a traceEvents list begins"
     keys = set(text.metadata)

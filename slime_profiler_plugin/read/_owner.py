@@ -10,7 +10,7 @@ from slime_profiler_plugin.phases import ROLES
 
 from ._header import DISTRIBUTED_KEY, TraceHeader
 
-_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.(?:json|raw|zip|gz))*$")
+_SUFFIX: Final = re.compile(r"(?:\.pt)?(?:\.trace)?(?:\.(?:json|raw|zip|gz|sqlite|nsys-rep))*$")
 #: What SGLang's schedulers call their files, without the suffix.
 _SGLANG: Final = re.compile(
     r"(?P<id>.+?)-TP-(?P<tp>\d+)(?:-DP-(?P<dp>\d+))?(?:-PP-(?P<pp>\d+))?(?:-EP-(?P<ep>\d+))?"
@@ -74,8 +74,12 @@ def parse_engine_name(name: str) -> EngineName | None:
 
 
 def stem_of(name: str) -> str:
-    """A file's name without the suffixes that traces have."""
-    return _SUFFIX.sub("", name)
+    """A file's name without the suffixes that traces have; the whole of one that is nothing else.
+
+    >>> stem_of("rank0.pt.trace.json.gz"), stem_of("report.nsys-rep"), stem_of(".json")
+    ('rank0', 'report', '.json')
+    """
+    return _SUFFIX.sub("", name) or name
 
 
 def find_owner(name: str, header: TraceHeader, *, is_engine: bool) -> Owner:

@@ -15,6 +15,8 @@ from ._owner import parse_engine_name
 
 #: The key of a timeline that `slime-profiler merge` wrote.
 MERGE_KEY: Final = "slime_profiler_merge"
+#: The key of a mended copy that `slime-profiler check --fix` wrote of a trace.
+FIX_KEY: Final = "slime_profiler_fix"
 _KINETO_KEYS: Final = frozenset({"schemaVersion", "deviceProperties", DISTRIBUTED_KEY, BASE_KEY})
 #: SGLang's merger puts the ranks before each pid.
 _SGLANG_LABEL: Final = re.compile(r"\[(?:TP|DP|PP|EP)\d+(?:-(?:TP|DP|PP|EP)\d+)*\] ")

@@ -50,7 +50,8 @@ class Walk:
 
     `bad` the first things that are no events, `more_bad` how many events the rest were; `foreign` where the
     bytes of another trace begin, `foreign_events` how many of its events were left out; `guessed` events in
-    which a backslash was taken for itself, with the first one's place; `replaced` bytes that were not UTF-8,
+    which a backslash was taken for itself, `repaired` others that were no strict JSON and say what they mean,
+    each with the first one's place; `replaced` bytes that were not UTF-8,
     in `replaced_names` names among others. `closed`: the list's end was read; `searching`: the text begins
     inside something torn.
     """
@@ -62,6 +63,8 @@ class Walk:
         self.foreign_events = 0
         self.guessed = 0
         self.first_guess = 0
+        self.repaired = 0
+        self.first_repair = 0
         self.replaced = 0
         self.replaced_names = 0
         self.closed = False
@@ -164,6 +167,10 @@ class Walk:
             if not self.guessed:
                 self.first_guess = self.base + at
             self.guessed += 1
+        else:
+            if not self.repaired:
+                self.first_repair = self.base + at
+            self.repaired += 1
         self._give(event, events)
         return end
 

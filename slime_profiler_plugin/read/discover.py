@@ -12,7 +12,7 @@ from slime_profiler_plugin import layout
 
 from ._damage import Damage, ReadError, TraceRefusedError
 from ._entries import has_mode, list_entries, list_sources, refuse
-from .traces import TraceFile, open_trace
+from .traces import TraceFile, mended_from, open_trace
 
 _REPORT = ".nsys-rep"
 #: A file of such a name should be a trace.
@@ -43,11 +43,23 @@ def discover(paths: Iterable[Path | str]) -> Discovery:
     for path in paths:
         search.take_named(Path(path))
     found = search.found
+    _skip_mended(found)
     found.traces.sort(key=lambda trace: str(trace.path))
     found.runs.sort()
     found.skipped.sort()
     found.damage.sort(key=str)
     return found
+
+
+def _skip_mended(found: Discovery) -> None:
+    """Leave out mended copies of what is there itself: it would be there twice."""
+    mended = {trace.path: original for trace in found.traces if (original := mended_from(trace)) is not None}
+    names = {trace.path.name for trace in found.traces if trace.path not in mended}
+    for path, original in mended.items():
+        if original in names:
+            found.skipped.append((path, f"a mended copy of {original}, which is here itself"))
+    skipped = {path for path, original in mended.items() if original in names}
+    found.traces[:] = [trace for trace in found.traces if trace.path not in skipped]
 
 
 class _Search:

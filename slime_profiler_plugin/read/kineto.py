@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from msgspec import UNSET
+from typing import Final
 
 from ._chunks import TraceText
 from ._damage import Damage, TraceRefusedError
-from ._events import TraceEvent, time_ns
+from ._events import TraceEvent
 from ._files import read_blocks
 from ._flaws import report_flaws
 from ._header import TraceHeader, read_head
@@ -23,22 +21,12 @@ from ._header import TraceHeader, read_head
 _BLOCK: Final = 1 << 18
 
 __all__ = [
-    "TimedEvent",
     "TraceEvent",
     "TraceHeader",
     "TraceRefusedError",
     "read_event_pieces",
-    "read_events",
     "read_header",
 ]
-
-
-class TimedEvent(NamedTuple):
-    """An event and when it was, in ns relative to the file's base; `None`: it has no usable time."""
-
-    event: TraceEvent
-    start_ns: int | None
-    dur_ns: int
 
 
 def read_header(path: Path) -> TraceHeader:
@@ -67,19 +55,3 @@ def read_event_pieces(
         yield events
     is_cut = any(one.kind == "truncated" for one in damage[before:] if one.file == str(path))
     report_flaws(path, text, total, damage, is_cut=is_cut)
-
-
-def read_events(path: Path, damage: list[Damage]) -> Iterator[list[TimedEvent]]:
-    """The events of a trace with their times, as `read_event_pieces` gives them."""
-    for events in read_event_pieces(path, damage):
-        yield [_timed(event) for event in events]
-
-
-def _timed(event: TraceEvent) -> TimedEvent:
-    ts, dur = event.ts, event.dur
-    try:
-        start = None if ts is UNSET else time_ns(ts)
-        length = 0 if dur is UNSET else time_ns(dur)
-    except ValueError:
-        return TimedEvent(event, None, 0)
-    return TimedEvent(event, start, length)

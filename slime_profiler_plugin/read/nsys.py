@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ._damage import Damage
 from ._nsys_cuda import ACTIVITIES, CALLS, CudaTables
-from ._nsys_database import Database, is_database
+from ._nsys_database import Database
 from ._nsys_nvtx import MARK, TABLE, NvtxTable
 from ._nsys_places import Places, process_key
 from ._nsys_report import export_report, is_nsys_report
@@ -23,7 +23,6 @@ from .kineto import TraceEvent, TraceHeader, TraceRefusedError
 
 __all__ = [
     "NsysPhase",
-    "is_nsys_export",
     "is_nsys_report",
     "nsys_phases",
     "nsys_pieces",
@@ -68,17 +67,6 @@ class NsysPhase(NamedTuple):
     start_unix_ns: int
     end_unix_ns: int | None
     domain: str
-
-
-def is_nsys_export(path: Path) -> bool:
-    """Whether `path` is an SQLite database with tables of Nsight Systems. Raises `ReadError`."""
-    if not is_database(path):
-        return False
-    try:
-        Database(path, []).close()
-    except TraceRefusedError:
-        return False
-    return True
 
 
 def read_nsys_header(path: Path) -> TraceHeader:

@@ -13,7 +13,7 @@ from ._damage import Damage
 from ._header import TraceHeader, read_head
 from ._nsys_database import is_database
 from ._owner import Owner, find_owner
-from ._recognise import recognise
+from ._recognise import FIX_KEY, recognise
 from .kineto import TraceEvent, read_event_pieces
 from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
 
@@ -48,6 +48,24 @@ def open_trace(path: Path) -> TraceFile:
     form = recognise(path, head)
     owner = find_owner(path.name, head.header, is_engine=form == "sglang")
     return TraceFile(path, form, pack(head.header), owner)
+
+
+def mended_from(trace: TraceFile) -> str | None:
+    """The name of the file that `trace` is a mended copy of, ``None`` where it is none."""
+    told = trace.header.metadata.get(FIX_KEY)
+    try:
+        fields = msgspec.json.decode(told, type=_Mended) if isinstance(told, Raw) else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return fields.sources[0].file if fields is not None and len(fields.sources) == 1 else None
+
+
+class _Source(msgspec.Struct):
+    file: str
+
+
+class _Mended(msgspec.Struct):
+    sources: list[_Source]
 
 
 def pack(header: TraceHeader) -> TraceHeader:

@@ -21,7 +21,6 @@ from slime_profiler_plugin import phases, schema
 from slime_profiler_plugin._timeline import IMPORTED_IN
 from slime_profiler_plugin.clock import read_pair
 
-DOMAIN: Final = "slime"
 #: Registered strings are never freed; a program that makes up names must not leak them.
 MOST_NAMES: Final = 4096
 OTHER: Final = "other"
@@ -131,7 +130,7 @@ def open_nvtx(environ: Mapping[str, str]) -> NvtxRanges | None:
             "can end it. Start it with spawn (docs/nsight.md)"
         )
     nvtx = importlib.import_module("nvtx")
-    domain = nvtx.get_domain(DOMAIN)
+    domain = nvtx.get_domain(phases.NVTX_DOMAIN)
     # Told apart by name: the class has moved between nvtx's modules.
     if type(domain).__name__ != "DummyDomain":
         ranges = NvtxRanges(domain)

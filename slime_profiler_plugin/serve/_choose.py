@@ -10,10 +10,19 @@ from typing import Final, NamedTuple
 
 from slime_profiler_plugin.layout import TRACE_SUFFIXES, RunPaths, parse_merged_name
 from slime_profiler_plugin.merge import BROWSER_BYTES, MergeOptions, format_report, merge_run, rollout_order
-from slime_profiler_plugin.read import Damage, check_run_folder, list_sources, read_blocks
+from slime_profiler_plugin.read import (
+    Damage,
+    FolderOfRunsError,
+    ReadError,
+    check_run_folder,
+    list_sources,
+    read_blocks,
+)
 
 #: A file with no more content than this is looked at whole.
 _LOOKED_AT: Final = 1 << 16
+#: Compressed files are decompressed to see whether they are whole up to this size, bytes.
+_UNPACKED: Final = 32 << 20
 
 
 class OpenError(ValueError):
@@ -36,8 +45,18 @@ def choose_trace(target: Path, report: Callable[[str], None]) -> Chosen:
     """
     if not target.is_dir():
         _check_trace(target)
+        if _is_cut(target):
+            report(
+                f"{target}: its end is missing, and the viewer may refuse it: "
+                "`slime-profiler check --fix` mends it"
+            )
         return Chosen(target, outdated=False)
-    check_run_folder(target)
+    try:
+        check_run_folder(target)
+    except FolderOfRunsError:
+        raise
+    except ReadError as error:
+        raise OpenError(f"{error}; `slime-profiler merge` makes one trace of a folder of traces") from error
     paths = RunPaths.at(target)
     merged = _last_merged(paths)
     if merged is not None:
@@ -75,6 +94,28 @@ def _changes(paths: RunPaths) -> list[int]:
         if stat.S_ISREG(about.st_mode):
             found.append(about.st_mtime_ns)
     return found
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a trace that is an object, or compressed, lacks its end; of a bare list that is allowed.
+
+    A large compressed file is not looked at: to get to its end takes as long as to read it.
+    """
+    is_packed = path.name.endswith(".gz")
+    if is_packed and path.stat().st_size > _UNPACKED:
+        return False
+    damage: list[Damage] = []
+    first = last = b""
+    if is_packed:
+        for block in read_blocks(path, damage):
+            first = first or block.lstrip()
+            last = block.rstrip() or last
+    else:
+        with path.open("rb") as file:
+            first = file.read(_LOOKED_AT).lstrip()
+            file.seek(max(0, path.stat().st_size - _LOOKED_AT))
+            last = file.read().rstrip()
+    return bool(damage) or (first.startswith(b"{") and not last.endswith(b"}"))
 
 
 def _check_trace(path: Path) -> None:

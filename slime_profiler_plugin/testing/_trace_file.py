@@ -9,6 +9,7 @@ from typing import Any
 from isal import igzip
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin.clock import ns_to_decimal_us
 from slime_profiler_plugin.layout import RunPaths
 
 from ._process_file import ProcessFile
@@ -62,13 +63,8 @@ def _lay_out(event: dict[str, Any], shift_ns: int) -> str:
     fields = dict(event)
     times = []
     if "ts_ns" in fields:
-        times.append(f'"ts": {_us(fields.pop("ts_ns") + shift_ns)}')
+        times.append(f'"ts": {ns_to_decimal_us(fields.pop("ts_ns") + shift_ns)}')
     if "dur_ns" in fields:
-        times.append(f'"dur": {_us(fields.pop("dur_ns"))}')
+        times.append(f'"dur": {ns_to_decimal_us(fields.pop("dur_ns"))}')
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in fields.items()]
     return "{\n    " + ",\n    ".join([*lines[:1], *times, *lines[1:]]) + "\n  }"
-
-
-def _us(ns: int) -> str:
-    sign = "-" if ns < 0 else ""
-    return f"{sign}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"

@@ -1,7 +1,8 @@
-"""Many damaged files through the reader and the merge: no crash, no hang, no silent loss.
+"""Many damaged files through reader, merge, check and check --fix: no crash, no hang, no silent loss.
 
-``python tests/fuzz/fuzz.py CASES`` runs the cases 0 to CASES - 1 and prints how many ended how; the exit
-status is 1 when one failed. ``python tests/fuzz/fuzz.py --case N`` runs one again, here, with its traceback.
+``python tests/fuzz/fuzz.py CASES`` runs the cases 0 to CASES - 1 (``--first N``: from N on) and prints how
+many ended how; the exit status is 1 when one failed. ``python tests/fuzz/fuzz.py --case N`` runs one again,
+here, with its traceback.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("cases", type=int, nargs="?", default=CASES)
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--case", type=int, help="this one only, here")
     parser.add_argument(
         "--child", type=int, nargs=3, help=argparse.SUPPRESS, metavar=("FIRST", "STEP", "END")
@@ -45,7 +47,7 @@ def main() -> int:
     if options.case is not None:
         return run_one(options.case)
     start = time.monotonic()
-    outcomes, failures = run_cases(options.cases)
+    outcomes, failures = run_cases(options.cases, options.first)
     told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(f"{options.cases} cases in {time.monotonic() - start:.0f} s: {told}; {len(failures)} failed")
     for number, reason in sorted(failures.items()):
@@ -53,13 +55,15 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def run_cases(cases: int) -> tuple[Counter[str], dict[int, str]]:
+def run_cases(cases: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
     """How many of the cases ended how, and why others failed; one process for each core."""
     workers = os.cpu_count() or 1
     outcomes: Counter[str] = Counter()
     failures: dict[int, str] = {}
     with ThreadPoolExecutor(workers) as pool:
-        for told in pool.map(lambda first: _run_children(first, workers, cases), range(workers)):
+        for told in pool.map(
+            lambda number: _run_children(number, workers, first + cases), range(first, first + workers)
+        ):
             outcomes.update(told[0])
             failures.update(told[1])
     return outcomes, failures

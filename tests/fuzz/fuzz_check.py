@@ -11,6 +11,7 @@ from typing import Any
 import merged_trace
 from fuzz_cases import Case, make_case
 
+from slime_profiler_plugin.check import check_paths, fix_files
 from slime_profiler_plugin.merge import MergeError, MergeOptions, MergeReport, merge_traces
 from slime_profiler_plugin.read import ReadError, TraceRefusedError, open_trace, read_pieces
 
@@ -33,7 +34,9 @@ def run_case(number: int, folder: Path) -> str:
         paths[1].write_bytes(case.partner.data)
     readable = _read(path)
     try:
-        return _merge(case, paths, folder / "out.json", readable)
+        outcome = _merge(case, paths, folder / "out.json", readable)
+        _check(path, folder / "mended.json", readable)
+        return outcome
     finally:
         for file in folder.iterdir():
             file.unlink()
@@ -76,6 +79,27 @@ def _merge(case: Case, paths: list[Path], out: Path, readable: int | None) -> st
     _require(case.whole, names, "the part before the damage")
     _compare_with_a_lenient_parser(case, names, report)
     return "merged with damage" if report.exit_code() else "merged"
+
+
+def _check(path: Path, out: Path, readable: int | None) -> None:
+    """`check` says something of a file that it refuses, and a mended copy has no fault that is mended."""
+    report = check_paths([path])
+    if readable is None:
+        if not report.count("error"):
+            raise FoundError("a refused file, and check finds no error")
+        return
+    if not report.files:
+        raise FoundError(f"{readable} events could be read, but check: {report.findings[:1]}")
+    fixed = fix_files(report, [path], out)
+    if not fixed.outputs:
+        if not fixed.refused:
+            raise FoundError("neither mended nor refused")
+        return
+    merged_trace.events_of(out)  # which is strict JSON
+    again = check_paths([out])
+    left = [finding for finding in again.findings if finding.mended_by == "fix"]
+    if left:
+        raise FoundError(f"faults in the mended copy: {[(f.code, f.count, f.example) for f in left[:3]]}")
 
 
 def _require(wanted: set[str], names: Counter[str], where: str) -> None:

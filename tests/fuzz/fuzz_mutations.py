@@ -42,6 +42,7 @@ _ODD_TEXT = (
 )
 _NUMBER = re.compile(rb"(?<=[:\s\[,])-?\d+(?:\.\d+)?(?=[\s,}\]])")
 _VALUE = re.compile(rb'(?<=: )(?:"[^"]*"|-?\d+(?:\.\d+)?)')
+_ARGS = re.compile(rb'"args":\s*\{[^{}]*\}')
 _KEYS = ("ph", "name", "pid", "tid", "ts", "dur", "id", "cat", "args", "traceEvents", "baseTimeNanoseconds")
 
 Damage = Callable[[random.Random, bytes, bytes], bytes]
@@ -142,6 +143,20 @@ def shuffle_keys(chance: random.Random, text: bytes, _: bytes) -> bytes:
     return json.dumps(shuffled, indent=chance.choice((None, None, 1)), separators=space).encode()
 
 
+def odd_args(chance: random.Random, text: bytes, _: bytes) -> bytes:
+    """Args that are no object, in the place of some that are."""
+    return _substitute(chance, text, _ARGS, tuple(b'"args": ' + value for value in _ODD_VALUES))
+
+
+def white_space(chance: random.Random, text: bytes, _: bytes) -> bytes:
+    """Space between two values: a little, or as much as the file may have."""
+    places = [match.end() for match in re.finditer(rb"[,:\[{]", text)]
+    if not places:
+        return text
+    at = chance.choice(places)
+    return text[:at] + chance.choice((b" ", b"\n", b"\t\r\n")) * chance.choice((3, 3000, 60_000)) + text[at:]
+
+
 def as_it_is(_: random.Random, text: bytes, __: bytes) -> bytes:
     return text
 
@@ -166,6 +181,12 @@ def _substitute(
     return text[: place.start()] + chance.choice(by) + text[place.end() :]
 
 
+_BOMBS = (
+    "space", "brackets", "string", "digits", "events", "header", "lines", "space_inside", "space_in_front",
+    "space_behind",
+)  # fmt: skip
+
+
 def bomb(chance: random.Random, text: bytes, _: bytes) -> bytes:
     """A file of a few kilobytes that becomes tens of megabytes."""
     place = text.find(b"[") + 1
@@ -184,7 +205,10 @@ def bomb(chance: random.Random, text: bytes, _: bytes) -> bytes:
         "events": head + event * (size // 10 // len(event)) + tail,
         "header": b'{"a":"' + b"h" * size + b'",' + text[1:],
         "lines": head + b"\n},\n{" * (size // 200) + tail,
-    }[chance.choice(("space", "brackets", "string", "digits", "events", "header", "lines"))]
+        "space_inside": head + event[:-3] + b"\t\n" * (size // 2) + event[-3:] + tail,
+        "space_in_front": b"\r\n" * (size // 2) + text,
+        "space_behind": text + b" " * size,
+    }[chance.choice(_BOMBS)]
     if chance.random() < 0.3:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -201,7 +225,7 @@ def garbage_behind(chance: random.Random, data: bytes, other: bytes) -> bytes:
 #: Of the text: what is read before the first change must come out.
 OF_TEXT: tuple[Damage, ...] = (
     flip_bits, set_bytes, cut, cut_front, remove, splice, insert_other, repeat, odd_number, odd_value,
-    odd_bytes, key_twice, nest, long_string, shuffle_keys,
+    odd_bytes, key_twice, nest, long_string, odd_args, white_space, shuffle_keys,
 )  # fmt: skip
 #: Of the bytes on disk.
 OF_BYTES: tuple[Damage, ...] = (flip_bits, set_bytes, cut, remove, splice, repeat, garbage_behind, as_it_is)

@@ -40,12 +40,13 @@ def _packages_in_tree() -> dict[str, Path]:
 
 
 def _data_in_tree(packages: dict[str, Path]) -> set[tuple[str, str]]:
-    """(package, path below it) of every file that is no module; each belongs to its nearest package."""
+    """(package, path below it) of every file that is no module of a package; it belongs to the nearest."""
     owners = {folder: name for name, folder in packages.items()}
     data = set()
     for root in ROOTS.values():
         for path in root.rglob("*"):
-            if not path.is_file() or path.suffix == ".py" or NOT_SHIPPED & set(path.parts):
+            is_module = path.suffix == ".py" and path.parent in owners
+            if not path.is_file() or is_module or NOT_SHIPPED & set(path.parts):
                 continue
             folder = next(parent for parent in path.parents if parent in owners)
             data.add((owners[folder], path.relative_to(folder).as_posix()))

@@ -10,6 +10,7 @@ import pytest
 from command_line import run
 from small_traces import slice_, write
 
+from slime_profiler_plugin.check import _check
 from slime_profiler_plugin.testing import write_synthetic_run
 
 CROSSING = [slice_("A", 3, 3), slice_("B", 5, 3)]
@@ -96,6 +97,25 @@ def test_what_is_not_there_or_holds_nothing(tmp_path):
     (tmp_path / "empty").mkdir()
     result = run("check", tmp_path / "empty")
     assert (result.exit_code, result.stdout) == (1, "nothing could be read\n")
+
+
+def test_run_without_windows_says_what_it_is(tmp_path):
+    made = write_synthetic_run(tmp_path)
+    result = run("check", made.folder)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"{made.folder}: skipped: {_check.NO_WINDOWS}",
+        "nothing could be read",
+    ]
+    assert _check.NO_WINDOWS.startswith("a run without windows of torch.profiler")
+
+
+def test_mended_files_beside_each_other_count_from_their_own_first_events(tmp_path):
+    files = [write(tmp_path / f"rank{n}.json", [slice_(ts=5 + 0.5 * n, pid=n)]) for n in range(2)]
+    assert run("check", *files, "--fix", "-o", tmp_path / "mended").exit_code == 0
+    told = [line for line in run("check", tmp_path / "mended").stdout.splitlines() if "SP509" in line]
+    assert len(told) == 1
+    assert "2 different base times, up to 0.500 us apart; a mended or merged file counts" in told[0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -74,7 +74,7 @@ def test_slice_without_a_duration(tmp_path, dur):
 
 
 def test_string_ids_count_tracks_and_tell_events(tmp_path):
-    found = findings(tmp_path, slice_(tid="stream 7"), slice_(tid="stream 7", ts=9), slice_(pid="", tid=3))
+    found = findings(tmp_path, slice_(tid="stream 7"), slice_(tid="stream 7", ts=9), slice_(pid="CPU", tid=3))
     assert found["SP105"].message == "2 tracks have strings as pid or tid (3 events)"
     assert found["SP105"].example == 'pid 1 tid "stream 7"'
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime_profiler_plugin.merge._clock_check import RecordedPhase, check_clock, format_clock_check
+from slime_profiler_plugin.merge._clock_check import (
+    RecordedPhase,
+    check_clock,
+    format_clock_check,
+    recorded_phases,
+)
+from slime_profiler_plugin.read import read_run
 from slime_profiler_plugin.read.nsys import NsysPhase
+from slime_profiler_plugin.testing import ProcessFile
 
 
 def seen(name: str, start: int, rollout: int | None = 3, pid: int = 9, domain: str = "slime") -> NsysPhase:
@@ -88,3 +97,25 @@ def test_the_line_names_only_what_there_is(unmatched: tuple[int, int], says: str
     assert line == (
         f"clock check: 1 phases are in report and records, +0.0 µs apart (median), 0.0 µs at most{says}"
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("node1", ["on node1"]),
+        ("NODE2.cluster.example", ["on node2", "alone"]),
+        (None, ["alone"]),  # pid 7 is that of two hosts
+        ("a container", ["alone"]),
+    ],
+)
+def test_equal_pids_of_several_hosts_are_not_mixed(
+    tmp_path: Path, host: str | None, names: list[str]
+) -> None:
+    for node, pid, name in (("node1", 7, "on node1"), ("node2", 7, "on node2"), ("node2", 8, "alone")):
+        process = ProcessFile("r", pid=pid, role="actor", rank=pid, host=node, clock_domain=node)
+        process.clock(0)
+        process.phase(name, 100, 200, rollout=0)
+        process.clock(1000)
+        process.write(tmp_path)
+    found = recorded_phases(read_run([tmp_path / "r"]), {7, 8}, host)
+    assert sorted(phase.name for phase in found) == sorted(names)

@@ -8,8 +8,9 @@ import command_line
 from reading import Merged, ns
 from traces import BASE_US, merge, op, write_trace
 
+from slime_profiler_plugin.clock import decimal_us_to_ns
 from slime_profiler_plugin.merge import MergeOptions, merge_run
-from slime_profiler_plugin.read.kineto import read_events
+from slime_profiler_plugin.read.kineto import read_event_pieces
 from slime_profiler_plugin.testing import MS, write_synthetic_run, write_trace_window
 
 ROLLOUT_0 = (5_000_000 + 310) * MS
@@ -112,8 +113,8 @@ def test_archive_of_a_run_holds_its_records_as_a_trace_and_its_windows_as_they_a
     assert [e["name"] for e in phases.events] == [e["name"] for e in whole.events if e["name"] != "aten::mm"]
     assert [e["ts"] for e in phases.events] == [e["ts"] for e in whole.events if e["name"] != "aten::mm"]
     offset = manifest["files"][1]["clocks"]["offset_ns"]
-    ((only,),) = read_events(window, [])
-    assert only.start_ns + offset + output.base_ns == at
+    ((only,),) = read_event_pieces(window, [])
+    assert decimal_us_to_ns(bytes(only.ts)) + offset + output.base_ns == at
 
 
 def test_what_an_archive_cannot_hold_is_told(tmp_path):

@@ -2,12 +2,16 @@
 
 import gzip
 import json
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from slime_profiler_plugin.read import TraceRefusedError, read_events, read_header
+from slime_profiler_plugin.read import TraceEvent, TraceRefusedError, read_header
+from slime_profiler_plugin.read._events import time_ns
+from slime_profiler_plugin.read.kineto import read_event_pieces
 from slime_profiler_plugin.testing import ProcessFile, write_trace_window
 
 BASE = 1_790_857_026_000_000_000
@@ -34,8 +38,25 @@ def whole(tmp_path_factory):
     return gzip.decompress(make_file(tmp_path_factory.mktemp("whole")).read_bytes())
 
 
+class Timed(NamedTuple):
+    """An event and when it was, ns; `None`: it has no usable time."""
+
+    event: TraceEvent
+    start_ns: int | None
+    dur_ns: int
+
+
+def timed(event):
+    try:
+        start = None if event.ts is UNSET else time_ns(event.ts)
+        return Timed(event, start, 0 if event.dur is UNSET else time_ns(event.dur))
+    except ValueError:
+        return Timed(event, None, 0)
+
+
 def read(path, damage=None):
-    return [timed for piece in read_events(path, [] if damage is None else damage) for timed in piece]
+    pieces = read_event_pieces(path, [] if damage is None else damage)
+    return [timed(event) for piece in pieces for event in piece]
 
 
 def names(events):
@@ -155,7 +176,10 @@ def test_odd_events_are_read_leniently_and_written_strictly(tmp_path, whole):
     assert [timed.start_ns for timed in events[:4]] == [5000, 6000, 7500, 8000]
     assert json.loads(bytes(events[1].event.args)) == {"x": None, "y": 0.1}
     assert events[2].event.more == {"cname": "good"}
-    assert [(one.kind, one.reason[:2]) for one in damage] == [("replaced", "2 ")]
+    assert [(one.kind, one.reason[:2]) for one in damage] == [
+        ("repaired", "3 "),
+        ("replaced", "2 "),
+    ]
 
 
 def test_event_that_is_no_json_is_counted_and_the_next_one_is_read(tmp_path, whole):

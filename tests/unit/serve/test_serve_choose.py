@@ -17,6 +17,10 @@ from slime_profiler_plugin.testing import write_synthetic_run
 TRACE = b'{"traceEvents":[]}'
 
 
+#: More than is looked at of a file that is shown.
+EVENTS = b'{"traceEvents": [' + b'{"ph": "X", "name": "a", "ts": 1, "dur": 1}, ' * 3000 + b'{"ph": "i"}]}'
+
+
 def nothing(line: str) -> None:
     raise AssertionError(f"there was nothing to tell: {line}")
 
@@ -81,8 +85,34 @@ def test_what_is_not_there_or_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling.json").symlink_to(tmp_path / "nothing")
     with pytest.raises(OpenError, match="not a regular file"):
         choose_trace(tmp_path / "dangling.json", nothing)
-    with pytest.raises(ReadError, match="is no run folder"):
+    with pytest.raises(OpenError, match=r"is no run folder.*`slime-profiler merge` makes one trace"):
         choose_trace(tmp_path, nothing)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "is_cut"),
+    [
+        ("a.json", EVENTS, False),
+        ("a.json", EVENTS[:-3], True),
+        ("a.json", EVENTS + b"\n", False),
+        ("a.json", b'[{"ph": "X", "ts": 1},', False),
+        ("a.json.gz", gzip.compress(EVENTS), False),
+        ("a.json.gz", gzip.compress(EVENTS)[:-20], True),
+        ("a.json.gz", gzip.compress(EVENTS[:-3]), True),
+    ],
+)
+def test_a_cut_trace_is_shown_and_check_is_pointed_to(
+    tmp_path: Path, name: str, content: bytes, is_cut: bool
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    told: list[str] = []
+    assert choose_trace(path, told.append).trace == path
+    assert told == (
+        [f"{path}: its end is missing, and the viewer may refuse it: `slime-profiler check --fix` mends it"]
+        if is_cut
+        else []
+    )
 
 
 def test_folder_of_runs_is_none(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ ENVIRONMENT = {
 }
 
 
+MERGE_IT = "`slime-profiler merge` makes one trace of a folder of traces"
+
+
 def _attend_to_ctrl_c() -> None:
     """A test that runs in the background of a shell is started with it ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -161,7 +164,10 @@ def test_folder_of_runs_lists_them(tmp_path: Path) -> None:
     [
         ("nothing", "nothing: no such file or folder"),
         ("nothing.json", "nothing.json: no such file or folder"),
-        ("empty", "empty is no run folder: it has no run.json, records/ or traces/"),
+        (
+            "empty",
+            f"empty is no run folder: it has no run.json, records/ or traces/; {MERGE_IT}",
+        ),
         ("notes.txt", "notes.txt: no trace: its name ends in neither .json nor .json.gz"),
         ("notes.json", "notes.json: no trace: it does not begin as JSON does"),
     ],

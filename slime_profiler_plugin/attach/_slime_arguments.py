@@ -1,0 +1,36 @@
+"""Switching on by slime's own arguments: the flag it ignores, and the key of its custom configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from slime_profiler_plugin.config import SWITCH_VARIABLE
+
+from ._frameworks import attach_all
+from ._targets import Target
+from ._wrap import Bound, wrap
+
+#: slime sets each key of its ``--custom-config-path`` as an attribute.
+KEY: Final = "communication_timeline"
+PARSE: Final = Target(
+    "slime", "slime.utils.arguments", "parse_args", None, ("the switch in slime's arguments",)
+)
+
+
+def wait_for_slime_arguments() -> None:
+    """When slime has parsed its arguments: attach, if they say so."""
+    wrap(PARSE, _around_parse)
+
+
+def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
+    arguments = call()
+    said = getattr(arguments, KEY, None)
+    if said and said is not True and not isinstance(said, str):
+        said = True
+    if said:
+        if not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
+            os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"
+        attach_all()
+    return arguments

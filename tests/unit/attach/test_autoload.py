@@ -1,0 +1,178 @@
+"""The folder that attaches processes by being on their path, in fresh interpreters."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+OURS = ROOT / "slime_profiler_plugin" / "attach" / "autoload"
+LOOK = """
+import json, sys, threading
+print(json.dumps({
+    "ours": sorted(m for m in sys.modules if m.startswith("slime_profiler_plugin")),
+    "finders": [type(f).__name__ for f in sys.meta_path if type(f).__module__ == "sitecustomize"
+                or type(f).__module__.startswith("slime_profiler_plugin")],
+    "threads": threading.active_count(),
+    "argv": sys.argv[1:],
+    "site": getattr(sys.modules.get("sitecustomize"), "__file__", None),
+    "modules": len(sys.modules),
+}))
+"""
+
+
+def run(code, *arguments, path=(OURS, ROOT), cwd=None, **environ):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIME_", "PYTHON"))}
+    joined = os.pathsep.join(map(str, path))
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**kept, "PYTHONPATH": joined, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def look(*arguments, **options):
+    done = run(LOOK, *arguments, **options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_without_a_switch_nothing_of_ours_is_there_but_what_waits_for_slimes_arguments(tmp_path):
+    absent = look(path=(ROOT,), cwd=tmp_path)
+    present = look(cwd=tmp_path)
+    assert (present["ours"], present["threads"]) == ([], 1)
+    assert present["finders"] == ["_WaitsForArguments"]
+    # sitecustomize itself, where the machine has none of its own
+    assert present["modules"] <= absent["modules"] + 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "0", "no"])
+def test_off_leaves_not_even_that(word, tmp_path):
+    found = look("--communication-timeline", cwd=tmp_path, SLIME_PROFILER=word)
+    assert (found["ours"], found["finders"], found["argv"]) == ([], [], [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ"),
+    [
+        ((), {"SLIME_PROFILER": "timeline"}),
+        ((), {"SLIME_COMMUNICATION_TIMELINE": "1"}),
+        (("--communication-timeline",), {}),
+    ],
+)
+def test_each_switch_attaches_and_writes_nothing_by_itself(arguments, environ, tmp_path):
+    found = look("--lr", *arguments, "1", cwd=tmp_path, **environ)
+    assert "slime_profiler_plugin.attach._frameworks" in found["ours"]
+    assert (found["finders"], found["argv"], found["threads"]) == (["_Finder"], ["--lr", "1"], 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_flag_reaches_children(tmp_path):
+    code = (
+        "import subprocess, sys\n"
+        "print(subprocess.run([sys.executable, '-c', 'import os, sys; "
+        'print(os.environ["SLIME_COMMUNICATION_TIMELINE"], "slime_profiler_plugin" in sys.modules)\'],'
+        " capture_output=True, text=True).stdout)"
+    )
+    assert run(code, "--communication-timeline", cwd=tmp_path).stdout.split() == ["1", "True"]
+
+
+def test_another_sitecustomize_is_run_and_stands_for_itself(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.was_here = __file__\n")
+    found = look(path=(OURS, tmp_path, ROOT))
+    assert found["site"] == str(tmp_path / "sitecustomize.py")
+    code = "print(was_here)"
+    assert run(code, path=(OURS, tmp_path, ROOT)).stdout.strip() == str(tmp_path / "sitecustomize.py")
+
+
+def test_what_another_sitecustomize_raises_is_told_by_python_and_we_are_attached(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('theirs')\n")
+    code = "import sys; print('slime_profiler_plugin.attach' in sys.modules)"
+    done = run(code, path=(OURS, tmp_path, ROOT), SLIME_PROFILER="timeline")
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert "RuntimeError: theirs" in done.stderr
+
+
+def test_an_absent_folder_and_a_package_that_cannot_be_imported_harm_nothing(tmp_path):
+    gone = run("print(1)", path=(tmp_path / "gone", ROOT), SLIME_PROFILER="timeline")
+    assert (gone.returncode, gone.stdout, gone.stderr) == (0, "1\n", "")
+    (tmp_path / "slime_profiler_plugin").mkdir()
+    (tmp_path / "slime_profiler_plugin" / "__init__.py").write_text("raise RuntimeError('broken')\n")
+    broken = run("print(1)", path=(OURS, tmp_path), SLIME_PROFILER="timeline")
+    assert (broken.returncode, broken.stdout, broken.stderr) == (0, "1\n", "")
+
+
+#: The finder behind ours alone knows slime, as that of an editable installation does.
+EDITABLE = """
+import importlib.util, sys, types
+class Editable:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "slime.utils.arguments":
+            return importlib.util.spec_from_file_location(name, {file!r})
+sys.meta_path.insert(1, Editable)
+for name in ("slime", "slime.utils"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+import slime.utils.arguments
+print([type(f).__name__ for f in sys.meta_path if type(f).__module__ == "sitecustomize"])
+"""
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_slime_is_found_by_whoever_finds_it_also_where_our_package_is_broken(is_broken, tmp_path):
+    (tmp_path / "arguments.py").write_text("def parse_args(): pass\n")
+    (tmp_path / "slime_profiler_plugin").mkdir()
+    (tmp_path / "slime_profiler_plugin" / "__init__.py").write_text("raise RuntimeError('broken')\n")
+    code = EDITABLE.format(file=str(tmp_path / "arguments.py"))
+    done = run(code, path=(OURS, tmp_path if is_broken else ROOT), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+SLIME = """
+class Arguments:
+    pass
+
+def parse_args(add_custom_arguments=None):
+    found = Arguments()
+    {line}
+    return found
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "switch"),
+    [
+        ("found.communication_timeline = True", "timeline"),
+        ("found.communication_timeline = 'kernels'", "kernels"),
+        ("found.communication_timeline = False", None),
+        ("pass", None),
+    ],
+)
+def test_slimes_arguments_switch_on_or_leave_nothing(line, switch, tmp_path):
+    # a stand-in for slime's module of arguments
+    package = tmp_path / "slime" / "utils"
+    package.mkdir(parents=True)
+    (tmp_path / "slime" / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "arguments.py").write_text(SLIME.format(line=line))
+    code = (
+        "import os, sys\nimport slime.utils.arguments as a\nfound = a.parse_args()\n"
+        "print(os.environ.get('SLIME_PROFILER'), vars(found))\n"
+        "print([type(f).__name__ for f in sys.meta_path if 'slime' in type(f).__module__ "
+        "or type(f).__module__ == 'sitecustomize'])"
+    )
+    # set to nothing is not set
+    done = run(code, path=(OURS, tmp_path, ROOT), cwd=tmp_path, SLIME_PROFILER="")
+    assert (done.returncode, done.stderr) == (0, "")
+    said, finders = done.stdout.splitlines()
+    assert said.split(" ")[0] == (switch or "")
+    assert finders == ("['_Finder']" if switch else "[]")
