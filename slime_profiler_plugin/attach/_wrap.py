@@ -82,6 +82,11 @@ def unwrap_all() -> None:
     _wanted.clear()
 
 
+def wrapped(function: Callable[..., Any], around: Around, name: str) -> Any:
+    """A callable that does what `function` does, with `around` around it, for whoever places it himself."""
+    return _wrapper(function, around, name)
+
+
 def _place(target: Target, around: Around, module: ModuleType) -> None:
     owner, attribute = owner_of(target, module), target.name.rpartition(".")[2]
     found = inspect.getattr_static(owner, attribute)
