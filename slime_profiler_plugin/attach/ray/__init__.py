@@ -1,14 +1,9 @@
-"""Ray: its drivers and actors are recorded, its nodes are asked, its own timeline is collected."""
+"""Ray: its drivers and actors are recorded, its nodes are asked, its own timeline is collected.
+
+Every process that inherits the environment imports this: what only the doctor asks stays in `_cluster`.
+"""
 
 from ._attach import register
-from ._cluster import ClusterError, NodeReport, format_nodes, survey_cluster
 from ._targets import TARGETS
 
-__all__ = [
-    "TARGETS",
-    "ClusterError",
-    "NodeReport",
-    "format_nodes",
-    "register",
-    "survey_cluster",
-]
+__all__ = ["TARGETS", "register"]

@@ -75,6 +75,13 @@ def test_each_switch_attaches_and_writes_nothing_by_itself(arguments, environ, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_attaching_loads_no_more_than_waiting_takes(tmp_path):
+    code = "import sys; print(sorted({'msgspec', 'yaml', 'subprocess', 'asyncio'} & set(sys.modules)))"
+    done = run(code, cwd=tmp_path, SLIME_PROFILER="timeline")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert "slime_profiler_plugin.record" not in look(cwd=tmp_path, SLIME_PROFILER="timeline")["ours"]
+
+
 def test_the_flag_reaches_children(tmp_path):
     code = (
         "import subprocess, sys\n"
