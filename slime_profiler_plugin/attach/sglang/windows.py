@@ -26,6 +26,7 @@ from ._window_id import engine_name, window_id
 #: Seconds per byte of JSON that the end of a window takes: to convert it (25 ms for each MB), to write it
 #: (14), to read it and to compress it in Python (60).
 _EXPORT_S_PER_BYTE: Final = 1.0e-7
+_ROLE: Final = "engine"
 _ACTIVITIES: Final = {"cpu": "CPU", "cuda": "GPU"}
 #: The answer to the end of a window that does not run.
 _NOT_RUNNING: Final = 500
@@ -61,6 +62,21 @@ def refuse_window(profiler: Profiler) -> str | None:
         f"the export of {settings.num_steps} steps is expected to take {expected:g} s, "
         f"and an engine that is silent for {settings.health_check_s:g} s is killed"
     )
+
+
+def describe_windows(profiler: Profiler) -> str | None:
+    """What becomes of windows of engines with these settings; ``None`` when none are asked for.
+
+    >>> describe_windows(Profiler(roles=("engine",)))
+    '20 steps, whose export is expected to take 6 s'
+    """
+    if _ROLE not in profiler.roles:
+        return None
+    refusal = refuse_window(profiler)
+    if refusal is not None:
+        return f"refused: {refusal}"
+    expected = estimate_export_s(profiler)
+    return f"{profiler.engine.num_steps} steps, whose export is expected to take {expected:g} s"
 
 
 def begins_window(schedule: Schedule, step: int) -> bool:
@@ -119,7 +135,7 @@ class EngineWindows:
     def _begin(self, rollout: int, urls: Sequence[str]) -> None:
         recorder = timeline._recorder
         profiler = None if recorder is None else recorder._part.config.profiler
-        if recorder is None or profiler is None or "engine" not in profiler.roles or rollout == self._rollout:
+        if recorder is None or profiler is None or _ROLE not in profiler.roles or rollout == self._rollout:
             return
         self._rollout, self._step = rollout, self._step + 1
         if not begins_window(profiler.schedule, self._step):

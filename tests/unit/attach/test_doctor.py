@@ -67,7 +67,7 @@ def test_the_verb():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert set(found) == {"frameworks", "autoload", "targets"}
+    assert set(found) == {"frameworks", "autoload", "engine_windows", "targets"}
     assert found["frameworks"]["torch"]
     torch = [target for target in found["targets"] if target["framework"] == "torch"]
     assert [target["status"] for target in torch] == ["attached"] * len(torch)

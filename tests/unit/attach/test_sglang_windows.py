@@ -11,6 +11,7 @@ import pytest
 from recordings import Recording, read_file, record_files
 
 from slime_profiler_plugin import timeline
+from slime_profiler_plugin.attach import _doctor
 from slime_profiler_plugin.attach._wrap import Bound
 from slime_profiler_plugin.attach.sglang import _exports
 from slime_profiler_plugin.attach.sglang._place import describe
@@ -212,3 +213,24 @@ def test_ranks_of_replicas_and_of_attention_in_data_parallel():
     assert told["engine"]["node_rank"] == 1
     told = describe(parallel, SimpleNamespace(enable_dp_attention=True))
     assert (told["rank"], told["world_size"]) == (1, 2)
+
+
+TOO_LONG = "the export of 200 steps is expected to take 60 s, and an engine that is silent for 30 s is killed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("roles: [actor]", None),
+        ("roles: [engine]", "20 steps, whose export is expected to take 6 s"),
+        (
+            "{roles: [engine], engine: {num_steps: 200}}",
+            f"refused: {TOO_LONG}",
+        ),
+    ],
+)
+def test_the_doctor_says_what_becomes_of_windows(tmp_path, settings, told):
+    config = tmp_path / "config.yaml"
+    text = settings if settings.startswith("{") else f"{{{settings}}}"
+    config.write_text(f"profiler: {text}\n")
+    assert _doctor._describe_windows({"SLIME_PROFILER": str(config)}) == told
