@@ -73,7 +73,10 @@ def engine_environment(folder: Path, **more: str) -> dict[str, str]:
     path = os.pathsep.join([str(folder / "installed"), str(HARNESS / "stubs"), base["PYTHONPATH"]])
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     cpu = {"SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
-    return {**base, "PYTHONPATH": path, **quiet, **cpu, **more}
+    # What was compiled when the environment was built; without it each process compiles thousands of files.
+    compiled = {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache")}
+    base.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**base, "PYTHONPATH": path, **quiet, **cpu, **compiled, **more}
 
 
 @contextlib.contextmanager

@@ -54,8 +54,9 @@ def seen(request, tmp_path_factory):
 
 def recordings(seen: Any, role: str) -> list[Recording]:
     """Of the processes of a role, by rank."""
-    found = [Recording(read_file(path)) for path in record_files(seen.run)]
+    found = [Recording(read_file(path)) for path in record_files(seen.folder / "runs")]
     chosen = [recording for recording in found if recording.lines[0].role == role]
+    assert len(chosen) == (seen.size if role == "engine" else 1)
     return sorted(chosen, key=lambda recording: recording.lines[0].rank)
 
 
@@ -166,7 +167,7 @@ def test_the_engine_is_well_while_a_window_runs_and_ends(seen):
 def test_nothing_but_schedulers_and_the_trainer_records(seen):
     roles = Counter(
         line.role
-        for path in record_files(seen.run)
+        for path in record_files(seen.folder / "runs")
         for line in Recording(read_file(path)).all(schema.Process)
     )
     assert roles == {"engine": seen.size, "actor": 1}
