@@ -28,7 +28,7 @@ def compile_lock() -> str:
         str(Path(sys.executable).with_name("uv")),
         *("pip", "compile", "--universal", "--python-version", "3.10", "--quiet"),
         *("--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"),
-        *("--extra", "record", "--extra", "demo", "--extra", "test"),
+        *("--extra", "record", "--extra", "analyze", "--extra", "demo", "--extra", "test"),
         *("--upgrade", *sys.argv[1:]),
         *("pyproject.toml", "requirements/dev.in"),
     ]
