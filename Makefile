@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UV := .cache/lock/bin/uv
 NODE := .cache/node
+MEGATRON := .cache/venvs/megatron
+# Named after its lock: another lock is another environment.
+SGLANG := .cache/venvs/sglang-$(shell sha256sum requirements/sglang.txt | cut -c1-12)
 
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -15,7 +18,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full fuzz gpu lint format types contracts bench browser pictures lock install clean
+.PHONY: help demo test full fuzz gpu lint format types contracts bench browser megatron sglang pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
@@ -26,8 +29,10 @@ help:
 	@echo "make lint types contracts   ruff, mypy, import-linter"
 	@echo "make bench      the benchmarks"
 	@echo "make browser    playwright-core, with which tests drive Chromium (needs npm)"
+	@echo "make megatron   the environment of the tests with Megatron-Core; they skip without it"
+	@echo "make sglang     the environment of the tests with SGLang (Python 3.11); they skip without it"
 	@echo "make pictures   renew the pictures of the README from a demo in Chromium"
-	@echo "make lock       renew requirements/dev.txt"
+	@echo "make lock       renew requirements/dev.txt and megatron.txt"
 	@echo "make clean      remove .venv and .cache, keep runs"
 
 $(READY): requirements/dev.txt pyproject.toml setup.cfg
@@ -79,6 +84,23 @@ $(NODE)/.ready: tests/viewers/package.json
 	touch $@
 
 browser: $(NODE)/.ready
+
+# Built anew when its lock file has changed; `.lock` in it holds the hash of the one it was built from.
+megatron:
+	@set -e; hash=$$($(PYTHON) -c 'import hashlib; print(hashlib.sha256(open("requirements/megatron.txt", "rb").read()).hexdigest())'); \
+	if [ "$$(cat $(MEGATRON)/.lock 2>/dev/null)" = "$$hash" ]; then exit 0; fi; \
+	echo "building $(MEGATRON)"; rm -rf $(MEGATRON); $(PYTHON) -m venv $(MEGATRON); \
+	$(MEGATRON)/bin/python -m pip install --quiet --requirement requirements/megatron.txt; \
+	echo "$$hash" >$(MEGATRON)/.lock
+
+$(SGLANG)/.ready: requirements/sglang.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang wheels here are for Python 3.11; set PYTHON=...")'
+	rm -rf $(SGLANG)
+	$(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/python -m pip install --quiet --no-deps --requirement requirements/sglang.txt
+	touch $@
+
+sglang: $(SGLANG)/.ready
 
 pictures: $(READY) $(NODE)/.ready
 	rm -f .cache/pictures/demo_*

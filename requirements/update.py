@@ -1,7 +1,7 @@
-"""Write dev.txt: every package of the development environment, pinned, for Python 3.10 to 3.13.
+"""Write dev.txt and megatron.txt: every package of each environment, pinned, for Python 3.10 to 3.13.
 
 Needs `uv` beside the interpreter that runs this (``make lock`` sees to it). Index settings come from the
-machine's own uv configuration and never reach the file.
+machine's own uv configuration and never reach the files.
 """
 
 from __future__ import annotations
@@ -14,23 +14,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = """\
-# Every package of the development environment, pinned. Written by `make lock`; do not edit.
-# The accelerator libraries that a CUDA build of torch names are left out: development needs none,
+# Every package of the {what}, pinned. Written by `make lock`; do not edit.
+# The accelerator libraries that a CUDA build of torch names are left out: it needs none,
 # and where pip takes such a build it takes them with it.
 """
 #: Requirements of torch's CUDA builds.
 ACCELERATOR = re.compile(r"(nvidia-|cuda-|triton\b)")
 
 
-def compile_lock() -> str:
+#: Of each environment: what it is, and the extras of the project that it has.
+ENVIRONMENTS = {
+    "dev": ("development environment", ("record", "demo", "analyze", "tensorboard", "test")),
+    "megatron": ("environment of the tests with Megatron-Core", ("record",)),
+}
+
+
+def compile_lock(name: str, extras: tuple[str, ...]) -> str:
     """What uv resolves, for all supported Pythons at once."""
     command = [
         str(Path(sys.executable).with_name("uv")),
         *("pip", "compile", "--universal", "--python-version", "3.10", "--quiet"),
         *("--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"),
-        *("--extra", "record", "--extra", "analyze", "--extra", "demo", "--extra", "test"),
+        *(argument for extra in extras for argument in ("--extra", extra)),
         *("--upgrade", *sys.argv[1:]),
-        *("pyproject.toml", "requirements/dev.in"),
+        *("pyproject.toml", f"requirements/{name}.in"),
     ]
     environment = {**os.environ, "UV_CACHE_DIR": str(ROOT / ".cache" / "uv")}
     result = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)
@@ -44,4 +51,6 @@ def without_accelerators(lock: str) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "requirements" / "dev.txt").write_text(HEADER + without_accelerators(compile_lock()))
+    for name, (what, extras) in ENVIRONMENTS.items():
+        lock = without_accelerators(compile_lock(name, extras))
+        (ROOT / "requirements" / f"{name}.txt").write_text(HEADER.format(what=what) + lock)

@@ -370,24 +370,40 @@ def env(name: str, into: str | None, shell: bool) -> None:
 
 @main.command()
 @click.option("--strict", is_flag=True, help="Exit 3 where a framework is absent or a target has changed.")
+@click.option("--cluster", is_flag=True, help="Also ask a worker on every node of the Ray cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def doctor(strict: bool, as_json: bool) -> None:
+def doctor(strict: bool, cluster: bool, as_json: bool) -> None:
     """What can be attached here: each hook target of each framework, and the phases lost without it.
 
-    Exit code: 0, also when a framework is absent; 3 with --strict, when one is or a target is missing or
-    changed.
+    --cluster names the nodes without the package, with another version, or where autoload did not run; inside
+    a submitted job, with what that job's runtime_env gives.
+
+    Exit code: 0, also when a framework is absent; 1 no Ray cluster answered; 3 with --strict, when a
+    framework is absent or a target is missing or changed, and with --cluster, when a node is named.
     """
     import os
 
-    from slime_profiler_plugin.attach import examine, format_findings
+    from slime_profiler_plugin.attach import (
+        ClusterError,
+        examine,
+        format_findings,
+        format_nodes,
+        survey_cluster,
+    )
 
+    try:
+        nodes = survey_cluster(os.environ) if cluster else []
+    except ClusterError as error:
+        _fail(str(error), _FAILED)
     findings = examine(os.environ)
     if as_json:
-        _print_json(findings.public())
+        told = {"nodes": [node.to_builtins() for node in nodes]} if cluster else {}
+        _print_json({**findings.public(), **told})
     else:
-        for line in format_findings(findings):
+        for line in [*format_findings(findings), *(format_nodes(nodes) if cluster else ())]:
             print_line(line)
-    if strict and not findings.is_whole:
+    is_bad = any(node.status != "ready" for node in nodes) or (strict and not findings.is_whole)
+    if is_bad:
         sys.exit(_FINDINGS)
 
 

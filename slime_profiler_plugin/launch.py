@@ -1,12 +1,15 @@
 """``python -m slime_profiler_plugin.launch [--config NAME] train.py ...``: a program, attached.
 
-The program takes this process's place, so its exit status, its signals and its tracebacks are its own.
+The program takes this process's place, so its exit status, its signals and its tracebacks are its own. It
+and its children get an id for their run, which counts where no job (Ray, SLURM, torchrun) names one.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -41,6 +44,7 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
     """
     from .attach import environment_for
     from .config import SWITCH_VARIABLE
+    from .identity import LAUNCHED_VARIABLE, mint_run_id
 
     config = None
     rest = list(arguments)
@@ -54,7 +58,10 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
     if not rest:
         raise LaunchUsageError(_USAGE)
     command = [*interpreter, *(argument for argument in rest if argument != _FLAG)]
-    return Launch(command, environment_for(config or environ.get(SWITCH_VARIABLE) or _DEFAULT, environ))
+    variables = environment_for(config or environ.get(SWITCH_VARIABLE) or _DEFAULT, environ)
+    if not environ.get(LAUNCHED_VARIABLE):  # else it is part of what was launched
+        variables[LAUNCHED_VARIABLE] = mint_run_id(time.time_ns(), secrets.token_hex(8))
+    return Launch(command, variables)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@
       records/<host>/<pid>-<start_unix_ns>.jsonl        current segment
       records/<host>/<pid>-<start_unix_ns>.000.jsonl.gz rotated segments
       traces/rollout_000003/<role>-<rank>.<start_unix_ns>.pt.trace.json.gz
+      traces/ray/attempt-000.<start_unix_ns>.trace.json.gz   what Ray says of its tasks
       merged/rollout_000003.trace.json.gz
       merged/initial.trace.json.gz
 """
@@ -28,6 +29,9 @@ RECORD_FILE: Final = re.compile(r"(?P<pid>\d+)-(?P<start>\d+)(?:\.(?P<segment>\d
 TRACE_FILE: Final = re.compile(
     r"(?P<role>[A-Za-z0-9_]+)-(?P<rank>\d+|x)\.(?P<start>\d+)\.pt\.trace\.json(?P<gz>\.gz)?"
 )
+RAY_FILE: Final = re.compile(r"attempt-(?P<attempt>\d{3,})\.(?P<start>\d+)\.trace\.json\.gz")
+#: The folder of those, beside the folders of the rollouts.
+RAY_FOLDER: Final = "ray"
 _ROLLOUT: Final = re.compile(r"rollout_(\d+)")
 _MERGED: Final = ".trace.json.gz"
 _RANGE: Final = re.compile(r"rollout_(\d+)-(\d+)")
@@ -44,7 +48,7 @@ def refuse_as_folder(out: Path) -> str | None:
     >>> refuse_as_folder(Path("merged")), refuse_as_folder(Path("run.2"))
     (None, None)
     >>> refuse_as_folder(Path("all.trace"))
-    'a file\'s name ends in .json or .json.gz; for a folder of this name, make it first'
+    "a file's name ends in .json or .json.gz; for a folder of this name, make it first"
     """
     if out.is_dir():
         return None
@@ -149,6 +153,10 @@ class RunPaths:
         rank_text = "x" if rank is None else str(rank)
         name = f"{role}-{rank_text}.{start_unix_ns}.pt.trace.json.gz"
         return self.traces / rollout_name(rollout) / name
+
+    def ray_file(self, attempt: int, start_unix_ns: int) -> Path:
+        """Ray's own timeline, collected by the driver whose record file has this start."""
+        return self.traces / RAY_FOLDER / f"attempt-{attempt:03d}.{start_unix_ns}.trace.json.gz"
 
     @property
     def merged(self) -> Path:

@@ -77,9 +77,16 @@ def _built_in() -> Iterator[PhaseDefinition]:
     )
     yield from define(
         _TRAINER,
-        ("train_step",),
+        ("train_step", "ref_log_probs", "teacher_log_probs", "log_probs"),
         {
             "forward_backward": "Forward and backward of all micro-batches of a step.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("train_step",),
+        {
+            "zero_grad": "Set the gradients back to zero.",
             "optimizer": "Update the parameters from the gradients.",
         },
     )
@@ -91,7 +98,74 @@ def _built_in() -> Iterator[PhaseDefinition]:
             "backward": "Backward of one micro-batch.",
             "pp_send": "Send activations or gradients to a pipeline neighbour.",
             "pp_recv": "Wait for activations or gradients from a pipeline neighbour.",
-            "grad_sync": "Reduce gradients over the data-parallel ranks.",
+            "pp_send_recv": "Send to one pipeline neighbour and wait for another, in one call.",
+            "finalize_grads": "What is done with the gradients between the last backward and the optimizer.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("forward_backward", "finalize_grads"),
+        {
+            "grad_sync": "Reduce gradients over the data-parallel ranks; wait for it, where it overlaps.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("finalize_grads",),
+        {
+            "embedder_grad_sync": "Reduce a diffusion model's embedder gradients over the pipeline ranks.",
+            "non_tp_grad_sync": "Reduce gradients of parameters that tensor parallelism does not split.",
+            "embedding_grad_sync": "Reduce embedding gradients over the first and last pipeline stages.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("grad_sync", "grad_sync_finish", "backward"),
+        {
+            "grad_sync_start": "Begin to reduce a group of gradients; all of it, where nothing overlaps.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("grad_sync",),
+        {
+            "grad_sync_finish": "Wait until a group of gradients is reduced.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("param_gather", "param_sync_finish", "forward_backward"),
+        {
+            "param_sync_start": "Begin to gather a group of parameters; all of it, where nothing overlaps.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("forward",),
+        {
+            "param_sync_finish": "Wait until a group of parameters is gathered.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("optimizer",),
+        {
+            "optimizer_copy_grads": "Copy the model's gradients to the optimizer's precision.",
+            "optimizer_check_inf": "Undo the loss scale and look for infinities.",
+            "optimizer_grad_norm": "The norm of all gradients, over all ranks.",
+            "optimizer_clip": "Scale the gradients down to the largest norm allowed.",
+            "optimizer_count_zeros": "Count the gradients that are zero.",
+            "optimizer_inner_step": "The optimizer's own arithmetic.",
+            "optimizer_copy_params": "Copy the optimizer's parameters to the model's precision.",
+            "param_gather": "Gather the parameters that a distributed optimizer has updated.",
+        },
+    )
+    yield from define(
+        _TRAINER,
+        ("forward", "backward"),
+        {
+            "ep_dispatch": "Send tokens to the ranks that hold their experts.",
+            "ep_combine": "Bring the experts' answers back to the tokens' ranks.",
         },
     )
     yield from define(

@@ -20,31 +20,40 @@ if TYPE_CHECKING:
     from ._frameworks import attach_all
     from ._slime_arguments import wait_for_slime_arguments
     from ._wrap import unwrap_all
+    from .ray._cluster import ClusterError, NodeReport, format_nodes, survey_cluster
 
 _HOMES: Final = {
     "AUTOLOAD_FOLDER": "_environment",
+    "ClusterError": "ray._cluster",
     "EnvironmentUsageError": "_environment",
     "Findings": "_doctor",
+    "NodeReport": "ray._cluster",
     "add_to_runtime_env": "_environment",
     "attach_all": "_frameworks",
     "environment_for": "_environment",
     "examine": "_doctor",
     "format_findings": "_doctor",
+    "format_nodes": "ray._cluster",
     "shell_lines": "_environment",
+    "survey_cluster": "ray._cluster",
     "unwrap_all": "_wrap",
     "wait_for_slime_arguments": "_slime_arguments",
 }
 
 __all__ = [
     "AUTOLOAD_FOLDER",
+    "ClusterError",
     "EnvironmentUsageError",
     "Findings",
+    "NodeReport",
     "add_to_runtime_env",
     "attach_all",
     "environment_for",
     "examine",
     "format_findings",
+    "format_nodes",
     "shell_lines",
+    "survey_cluster",
     "unwrap_all",
     "wait_for_slime_arguments",
 ]

@@ -7,6 +7,7 @@ it binds any of its names.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,8 +21,29 @@ if TYPE_CHECKING:
 
 Callback = Callable[[ModuleType], None]
 
-_lock = threading.RLock()
 _waiting: dict[str, list[Callback]] = {}
+
+
+class _Lock:
+    """Of `_waiting` and the finder's place. A forked child has a new one: in it, a thread that held the old
+    one does not exist, and its imports would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._own = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._own.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._own.release()
+
+
+_lock = _Lock()
 
 
 def after_import(name: str, callback: Callback) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from slime_profiler_plugin.config import SWITCH_VARIABLE, TIMELINE_VARIABLE
+from slime_profiler_plugin.config import SWITCH_VARIABLE, TIMELINE_VARIABLE, ConfigError, load_config
 
 from ._environment import AUTOLOAD_FOLDER, PATH_VARIABLE
 from ._frameworks import targets
 from ._targets import TargetState, inspect_target
+from .sglang.windows import describe_windows
 
 #: The distribution whose version a framework's is.
 _DISTRIBUTIONS: Final = {"megatron": "megatron-core"}
@@ -20,13 +23,15 @@ _FAULTS: Final = ("missing", "changed")
 
 class Findings(NamedTuple):
     """`versions` by framework, ``None`` where it is not installed. `switch`: what switches recording on here.
-    `is_first`: our folder stands first on ``PYTHONPATH``, ``None``: it is not there.
+    `is_first`: our folder stands first on ``PYTHONPATH``, ``None``: it is not there. `engine_windows`: what
+    becomes of profiler windows of engines; ``None``: none are asked for here.
     """
 
     versions: dict[str, str | None]
     states: list[TargetState]
     switch: str | None
     is_first: bool | None
+    engine_windows: str | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -43,6 +48,7 @@ class Findings(NamedTuple):
         return {
             "frameworks": self.versions,
             "autoload": {"switch": self.switch, "first_on_path": self.is_first},
+            "engine_windows": self.engine_windows,
             "targets": [
                 {**state.target._asdict(), "status": state.status, "reason": state.reason}
                 for state in self.states
@@ -51,8 +57,12 @@ class Findings(NamedTuple):
 
 
 def examine(environ: Mapping[str, str]) -> Findings:
-    """Look every target up; imports the frameworks that are installed."""
-    states = [inspect_target(target) for target in targets()]
+    """Look every target up; imports the frameworks that are installed.
+
+    What they print meanwhile goes to stderr, by whatever way: stdout is for the findings.
+    """
+    with _stdout_to_stderr():
+        states = [inspect_target(target) for target in targets()]
     versions: dict[str, str | None] = {}
     for state in states:
         framework = state.target.framework
@@ -67,6 +77,7 @@ def examine(environ: Mapping[str, str]) -> Findings:
         states,
         environ.get(SWITCH_VARIABLE) or environ.get(TIMELINE_VARIABLE) or None,
         path[0] == ours if ours in path else None,
+        _describe_windows(environ),
     )
 
 
@@ -89,7 +100,32 @@ def format_findings(findings: Findings) -> list[str]:
     lines.append(f"switch: {findings.switch or 'none is set in this environment'}")
     place = {True: "first on PYTHONPATH", False: "on PYTHONPATH, but not first", None: "not on PYTHONPATH"}
     lines.append(f"autoload folder: {place[findings.is_first]} (`slime-profiler env` puts it there)")
+    if findings.engine_windows is not None:
+        lines.append(f"profiler windows of engines: {findings.engine_windows}")
+    lines.append("not seen from here: an actor whose own env_vars set PYTHONPATH has no such folder")
     return lines
+
+
+def _describe_windows(environ: Mapping[str, str]) -> str | None:
+    try:
+        config = load_config(None, environ)
+    except ConfigError:  # whoever starts to record tells it
+        return None
+    return None if config is None or config.profiler is None else describe_windows(config.profiler)
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    out, errors = 1, 2
+    sys.stdout.flush()
+    kept = os.dup(out)
+    try:
+        os.dup2(errors, out)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, out)
+        os.close(kept)
 
 
 def _version(framework: str) -> str:

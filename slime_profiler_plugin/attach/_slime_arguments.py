@@ -30,6 +30,7 @@ def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
     if said and said is not True and not isinstance(said, str):
         said = True
     if said:
-        os.environ.setdefault(SWITCH_VARIABLE, said if isinstance(said, str) else "timeline")
+        if not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
+            os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"
         attach_all()
     return arguments

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 Status = Literal["attached", "missing", "changed", "absent"]
 
-#: What importing a framework may raise: anything, and none of it ends a check.
-_IMPORT_FAILURES: Final = Exception
+#: What importing a framework may raise: anything, also the wish to leave, and none of it ends a check.
+_IMPORT_FAILURES: Final = (Exception, SystemExit)
 
 
 class Target(NamedTuple):

@@ -40,14 +40,18 @@ class _Placed(NamedTuple):
 _INHERITED = object()
 _placed: list[_Placed] = []
 _states: dict[Target, TargetState] = {}
+_wanted: set[tuple[Target, Around]] = set()
 
 
 def wrap(target: Target, around: Around) -> None:
     """Put `around` around the target once its module has been imported.
 
     A target that is missing or takes other parameters is left alone; `states` says so. What is wrapped
-    keeps its signature.
+    keeps its signature. The same `around` is put there once, however often it is asked for.
     """
+    if (target, around) in _wanted:
+        return
+    _wanted.add((target, around))
 
     def place(module: ModuleType) -> None:
         state = check_target(target, module)
@@ -75,6 +79,12 @@ def unwrap_all() -> None:
         else:
             setattr(owner, attribute, before)
     _states.clear()
+    _wanted.clear()
+
+
+def wrapped(function: Callable[..., Any], around: Around, name: str) -> Any:
+    """A callable that does what `function` does, with `around` around it, for whoever places it himself."""
+    return _wrapper(function, around, name)
 
 
 def _place(target: Target, around: Around, module: ModuleType) -> None:

@@ -70,6 +70,7 @@ class TextSurvey:
         self.backslashes = Fault()
         self._pending: list[bytes] = []
         self._length = 0
+        self._enough = _CHUNK
         self._byte = 0
         self._line = 1
 
@@ -78,7 +79,7 @@ class TextSurvey:
         for block in blocks:
             self._pending.append(block)
             self._length += len(block)
-            if self._length >= _CHUNK:
+            if self._length >= self._enough:
                 self._take(last=False)
         self._take(last=True)
 
@@ -93,6 +94,8 @@ class TextSurvey:
         self._byte += len(chunk)
         self._line += chunk.count(b"\n")
         self._pending, self._length = [rest], len(rest)
+        # What has no cut in it is looked at again when there is twice as much.
+        self._enough = max(_CHUNK, 2 * len(rest))
 
     def _scan_singly(self, chunk: bytes) -> None:
         byte, line, start = self._byte, self._line, 0

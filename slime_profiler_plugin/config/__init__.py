@@ -9,7 +9,17 @@ from ._load import (
     load_config,
     read_config_text,
 )
-from ._settings import Config, Outputs, Profiler, RankChoice, Records, Schedule, Stride, selects_rank
+from ._settings import (
+    Config,
+    EngineWindow,
+    Outputs,
+    Profiler,
+    RankChoice,
+    Records,
+    Schedule,
+    Stride,
+    selects_rank,
+)
 from ._shipped import list_configs
 from ._yaml import ConfigError
 
@@ -20,6 +30,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigSource",
+    "EngineWindow",
     "Outputs",
     "Profiler",
     "RankChoice",

@@ -65,6 +65,19 @@ class Stride(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 RankChoice: TypeAlias = Literal["all", "first", "last"] | tuple[Count, ...] | Stride
 
 
+class EngineWindow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Windows of SGLang engines, where `roles` names ``engine``; `ranks` chooses among the engines."""
+
+    #: Forward passes in a window, which then ends by itself. Its end blocks the engine.
+    num_steps: Positive = 20
+    #: What one of them adds to the file, in bytes of JSON: a large model without CUDA graphs.
+    step_bytes: Positive = 3_000_000
+    #: Whoever checks the engine's health kills it when it is silent for longer.
+    health_check_s: Seconds = 30.0
+    #: Open windows although the export is expected to take longer than that.
+    force: bool = False
+
+
 class Profiler(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """torch.profiler windows. One profiler step is one rollout."""
 
@@ -80,6 +93,7 @@ class Profiler(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_bytes: Positive = 500_000_000
     #: An export that takes longer than this is counted as failed and later windows are skipped.
     max_export_s: Seconds = 120.0
+    engine: EngineWindow = EngineWindow()
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

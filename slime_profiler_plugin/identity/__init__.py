@@ -4,11 +4,24 @@ from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
 from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
-from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
+from ._run import mint_run_id
+from ._surroundings import (
+    LAUNCH_VARIABLE,
+    LAUNCHED_VARIABLE,
+    RANK_VARIABLE,
+    ROLE_VARIABLE,
+    RUN_ID_VARIABLE,
+    WORLD_SIZE_VARIABLE,
+    Surroundings,
+)
 
 __all__ = [
+    "LAUNCHED_VARIABLE",
     "LAUNCH_VARIABLE",
+    "RANK_VARIABLE",
+    "ROLE_VARIABLE",
     "RUN_ID_VARIABLE",
+    "WORLD_SIZE_VARIABLE",
     "AttemptFile",
     "IdentityError",
     "OutError",
@@ -17,6 +30,7 @@ __all__ = [
     "RunFile",
     "Surroundings",
     "change_place",
+    "mint_run_id",
     "read_attempt",
     "read_run",
     "resolve",

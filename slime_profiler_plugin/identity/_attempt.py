@@ -18,7 +18,7 @@ class RunFile(msgspec.Struct, kw_only=True):
     """``run.json``: what the run is, from whoever came first. Never the environment."""
 
     run_id: str
-    #: Where the id came from: ``environment given ray slurm torchelastic minted``.
+    #: Where the id came from: ``environment given ray slurm torchelastic launch minted``.
     origin: str
     created_unix_ns: int
     #: The profiler's settings of that process.
@@ -72,7 +72,8 @@ def find_launch(here: Surroundings) -> str | None:
         return f"torchelastic:{elastic.id or ':'.join(elastic.master)}{requeue}"
     if slurm is not None:
         return f"slurm:{slurm.job_id}:{slurm.step_id}:{slurm.restart_count}"
-    return None
+    launched = here.launched()
+    return None if launched is None else f"launch:{launched}"
 
 
 def create_run(paths: RunPaths, run: RunFile, unique: str) -> None:

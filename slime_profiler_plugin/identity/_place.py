@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ._errors import IdentityError
-from ._surroundings import Surroundings
+from ._surroundings import RANK_VARIABLE, ROLE_VARIABLE, WORLD_SIZE_VARIABLE, Surroundings
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_]+")  # what a trace file's name can carry
 #: The roles that a launcher's RANK and WORLD_SIZE can number.
@@ -72,15 +72,21 @@ def _plain(value: Any) -> Any:
 def find_place(here: Surroundings, told: Mapping[str, Any]) -> tuple[Place, frozenset[str]]:
     """The place by what the caller of `start` and the environment say.
 
-    Also which of its keys are the environment's. A rank that is told goes before ``RANK`` and
-    ``WORLD_SIZE``, which may be another role's. Raises `IdentityError`.
+    Also which of its keys are the environment's. What is told goes before it. ``SLIME_PROFILER_RANK``
+    counts beside a ``SLIME_PROFILER_ROLE`` that is this process's; else ``RANK`` and ``WORLD_SIZE``, which
+    may be another role's. Raises `IdentityError`.
     """
     place = check_place(told)
-    if place.rank is not None or not _is_numbered_by_environment(place.role):
-        return place, frozenset()
-    found = {"rank": here.integer("RANK")}
-    if place.world_size is None:
-        found["world_size"] = here.integer("WORLD_SIZE")
+    said_role = here.text(ROLE_VARIABLE)
+    found: dict[str, Any] = {} if place.role is not None else {"role": said_role}
+    role = place.role or said_role
+    if place.rank is None:
+        is_ours = role is not None and role == said_role and here.text(RANK_VARIABLE) is not None
+        if is_ours or _is_numbered_by_environment(role):
+            rank, size = (RANK_VARIABLE, WORLD_SIZE_VARIABLE) if is_ours else ("RANK", "WORLD_SIZE")
+            found["rank"] = here.integer(rank)
+            if place.world_size is None:
+                found["world_size"] = here.integer(size)
     found = {key: value for key, value in found.items() if value is not None}
     return check_place({**told, **found}), frozenset(found)
 
@@ -90,15 +96,16 @@ def change_place(
 ) -> tuple[Place, frozenset[str]]:
     """`place` after more was told; with which of its keys are the environment's, before and after.
 
-    Those are forgotten where it turns out that they number another role. Raises
+    Numbers among those are forgotten where it turns out that they number another role. Raises
     `IdentityError`, also when all of it together cannot be.
     """
     change = check_place(told)
     role = change.role if "role" in told else place.role
     known = msgspec.structs.asdict(place)
-    if change.rank is not None or not _is_numbered_by_environment(role):
-        known.update(dict.fromkeys(by_environment))
-        by_environment = frozenset()
+    is_another = role != place.role if "role" in by_environment else not _is_numbered_by_environment(role)
+    if change.rank is not None or is_another:
+        known.update(dict.fromkeys(by_environment - {"role"}))
+        by_environment &= {"role"}
     return check_place({**known, **told}), by_environment - told.keys()
 
 

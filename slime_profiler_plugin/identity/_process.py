@@ -39,7 +39,7 @@ class ProcessIdentity(msgspec.Struct, kw_only=True, frozen=True):
     engine: dict[str, int]
     #: The token that all processes of this attempt share.
     launch: str
-    #: Of ``rank world_size``, what the environment said and nobody told.
+    #: Of ``role rank world_size``, what the environment said and nobody told.
     by_environment: frozenset[str] = frozenset()
     #: What the user should be warned of: a start of the run that may fall apart.
     warning: str | None = None
@@ -76,7 +76,8 @@ def resolve(
 ) -> ProcessIdentity:
     """Find the run, join or make the attempt, and say who this process is.
 
-    `given`: ``run_id role rank ranks world_size engine``, each optional. ``RANK`` and
+    `given`: ``run_id role rank ranks world_size engine``, each optional; without a role,
+    ``SLIME_PROFILER_ROLE`` with ``SLIME_PROFILER_RANK`` and ``SLIME_PROFILER_WORLD_SIZE``. ``RANK`` and
     ``WORLD_SIZE`` may be another role's: they count where no rank is given, and no role or
     ``actor`` or ``critic``; a given run id goes after
     ``SLIME_PROFILER_RUN_ID``. `settings` are the profiler's own and go to ``run.json``.

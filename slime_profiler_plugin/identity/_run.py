@@ -6,14 +6,14 @@ import datetime as dt
 from typing import Final, NamedTuple
 
 from ._errors import IdentityError
-from ._surroundings import LAUNCH_VARIABLE, RUN_ID_VARIABLE, Surroundings
+from ._surroundings import LAUNCH_VARIABLE, LAUNCHED_VARIABLE, RUN_ID_VARIABLE, Surroundings
 
 _LONGEST: Final = 200  # a folder name may have 255 bytes, and file names are built on it
 
 
 class RunId(NamedTuple):
     """A run id and where it came from: ``environment``, ``given``, ``ray``, ``slurm``,
-    ``torchelastic`` or ``minted``."""
+    ``torchelastic``, ``launch`` or ``minted``."""
 
     text: str
     origin: str
@@ -32,7 +32,18 @@ def find_run_id(
         return RunId(_checked(said, RUN_ID_VARIABLE), "environment")
     if given is not None:
         return RunId(_checked(given, "run_id"), "given")
-    return _derived(here) or _minted(here, role, world_size, unix_ns)
+    return _derived(here) or _launched(here) or _minted(here, role, world_size, unix_ns)
+
+
+def mint_run_id(unix_ns: int, random: str) -> str:
+    """An id that nothing else has.
+
+    >>> mint_run_id(1_800_000_000_000_000_000, "0123456789abcdef")
+    'run-20270115T080000Z-0123456789abcdef'
+    """
+    seconds = unix_ns // 1_000_000_000
+    at = dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return f"run-{at}-{random}"
 
 
 def _checked(run_id: str, name: str) -> str:
@@ -69,6 +80,11 @@ def _derived(here: Surroundings) -> RunId | None:
     return RunId(f"torchrun-{address}-{port}-{started}", "torchelastic")
 
 
+def _launched(here: Surroundings) -> RunId | None:
+    run_id = here.launched()
+    return None if run_id is None else RunId(_checked(run_id, LAUNCHED_VARIABLE), "launch")
+
+
 def _minted(here: Surroundings, role: str | None, world_size: int | None, unix_ns: int) -> RunId:
     if role != "driver" and not here.is_alone(world_size):
         raise IdentityError(
@@ -76,6 +92,4 @@ def _minted(here: Surroundings, role: str | None, world_size: int | None, unix_n
             f"set {RUN_ID_VARIABLE} to one value for all of them, and {LAUNCH_VARIABLE} to one that is new "
             "at each start of the run"
         )
-    seconds = unix_ns // 1_000_000_000
-    at = dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    return RunId(f"run-{at}-{here.mint()}", "minted")
+    return RunId(mint_run_id(unix_ns, here.mint()), "minted")

@@ -20,6 +20,12 @@ from ._errors import IdentityError
 
 RUN_ID_VARIABLE: Final = "SLIME_PROFILER_RUN_ID"
 LAUNCH_VARIABLE: Final = "SLIME_PROFILER_LAUNCH"
+#: The id that ``slime_profiler_plugin.launch`` mints for the program it starts, and for that one's children.
+LAUNCHED_VARIABLE: Final = "SLIME_PROFILER_LAUNCHED"
+#: Who a process is that nobody tells; its children inherit it. A rank counts only beside a role.
+ROLE_VARIABLE: Final = "SLIME_PROFILER_ROLE"
+RANK_VARIABLE: Final = "SLIME_PROFILER_RANK"
+WORLD_SIZE_VARIABLE: Final = "SLIME_PROFILER_WORLD_SIZE"
 
 #: What torchrun calls a job that was given no id.
 _NO_ID: Final = "none"
@@ -121,6 +127,14 @@ class Surroundings:
             (nodes is not None and nodes > 1) or fewer_here,
             self._agent(),
         )
+
+    def launched(self) -> str | None:
+        """The id that our launcher minted, in what it started.
+
+        Not in a Ray worker, which may have it from the driver: Ray's own names are the job's there, and a
+        worker that is not connected yet must not have another.
+        """
+        return None if self.text("RAY_RAYLET_PID") is not None else self.text(LAUNCHED_VARIABLE)
 
     def slurm(self) -> Slurm | None:
         """The SLURM job step this process runs in."""

@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
     `free` are the stretches of it, in reference ns, in which no other slice lies over it: an arrow
     binds to the innermost slice. `version_reused`: over the whole run, `weight_version` is that of several
     syncs, whether or not their sends are in this output. `receiver` tells receiving processes apart,
-    `engine` is what either side calls the engine.
+    `engine` and `group` are what either side calls the engine, and what the weights travel through.
     """
 
     pair: Pair
@@ -36,6 +36,7 @@ class Endpoint(NamedTuple):
     weight_version: str | None
     version_reused: bool
     engine: int | str | None
+    group: str | None
     transport: str | None
     receiver: Hashable
     pid: int
@@ -120,7 +121,7 @@ def join_arrows(endpoints: Iterable[Endpoint], ids: IdSource) -> Arrows:
 
 def _receive_key(receive: Endpoint) -> tuple[Hashable, ...]:
     sync = receive.sync if receive.source is not None else None
-    return receive.key(receive.source, sync, receive.weight_version, receive.receiver)
+    return receive.key(receive.source, sync, receive.weight_version, receive.receiver, receive.group)
 
 
 def _find_sends(
@@ -155,7 +156,9 @@ def _find_sends(
 
 
 def _is_for(send: Endpoint, receive: Endpoint) -> bool:
-    """Whether the send names the engine of the receive, as number or as text, or none."""
+    """Whether the send names the engine of the receive, as number or as text, or none, and no other group."""
+    if None not in (send.group, receive.group) and send.group != receive.group:
+        return False
     return send.engine is None or (receive.engine is not None and str(send.engine) == str(receive.engine))
 
 

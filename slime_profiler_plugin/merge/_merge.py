@@ -85,6 +85,7 @@ def _merge_once(
     warnings: list[str] = []
     if attempt is not None:
         run.keep_attempt(attempt)
+    extras = [*(beside.trace for beside in run.beside), *extras]
     shared = Shared(run, options)
     members = [Who(r.process.role, r.process.rank) for r in run.processes]
     members += [Who(w.role, w.rank) for w in run.windows]

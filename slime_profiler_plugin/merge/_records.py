@@ -154,6 +154,7 @@ class RecordSource:
             weight_version=version,
             version_reused=version is not None and self._syncs.is_reused(process.attempt, version),
             engine=args.get("engine", None if sends else engine),
+            group=args.get("attrs", {}).get("group"),
             transport=args.get("transport"),
             receiver=None if sends else self.records.key,
             pid=self.pid,

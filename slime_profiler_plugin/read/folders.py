@@ -18,8 +18,8 @@ from ._files import pick_longest
 from ._process import ProcessRecords, scan_process
 from .kineto import TraceRefusedError, read_header
 from .records import LinesRefusedError, Segment, read_process_line
-from .run import Run, TraceWindow
-from .traces import pack
+from .run import Run, TraceBeside, TraceWindow
+from .traces import open_trace, pack
 
 #: More segments than the budget of a process allows for: a damaged number.
 _MOST_SEGMENTS: Final = 1000
@@ -230,6 +230,7 @@ def _order_segments(run: Run, paths: list[Path]) -> tuple[list[Segment], schema.
 
 def _read_windows(run: Run) -> None:
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
+    beside: dict[str, list[Path]] = defaultdict(list)
     for folder in run.folders:
         for path in list_sources(layout.RunPaths.at(folder).traces, run.damage):
             match = _STEM.fullmatch(path.name)
@@ -237,12 +238,28 @@ def _read_windows(run: Run) -> None:
             placed = layout.parse_rollout_name(path.parent.name) is not None
             if match and known and placed and may_be_file(path):
                 files[path.parent.name, match["stem"]].append(path)
+            elif path.parent.name == layout.RAY_FOLDER and layout.RAY_FILE.fullmatch(path.name):
+                beside[path.name].append(path)
             else:
                 run.ignored.append(path)
     for (folder_name, _), paths in sorted(files.items()):
         window = _read_window(run, folder_name, paths)
         if window is not None:
             run.windows.append(window)
+    for _, paths in sorted(beside.items()):
+        _read_beside(run, paths)
+
+
+def _read_beside(run: Run, paths: list[Path]) -> None:
+    path = paths[0] if len(paths) == 1 else pick_longest(paths, run.damage)
+    match = layout.RAY_FILE.fullmatch(path.name)
+    assert match is not None, "only such names are collected"
+    try:
+        run.beside.append(TraceBeside(int(match["attempt"]), open_trace(path)))
+    except VanishedError:
+        raise
+    except (TraceRefusedError, ReadError) as error:
+        run.damage.append(Damage(str(path), "refused", str(error).removeprefix(f"{path}: ")))
 
 
 def _read_window(run: Run, folder_name: str, paths: list[Path]) -> TraceWindow | None:

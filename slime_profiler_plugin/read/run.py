@@ -45,6 +45,13 @@ class TraceWindow(NamedTuple):
         return self.header.rollouts or [self.rollout]
 
 
+class TraceBeside(NamedTuple):
+    """A trace that another program wrote of an attempt of the run, and that was put beside its own."""
+
+    attempt: int
+    trace: TraceFile
+
+
 class RoleRanks(NamedTuple):
     """How many ranks of a role were seen in an attempt; `world_size` is what they say it is."""
 
@@ -78,7 +85,8 @@ def count_ranks(processes: Iterable[schema.Process]) -> list[RoleRanks]:
 class Run:
     """A run: its processes in the order in which they started, its windows, and what was wrong.
 
-    `ignored` lists files that are no source.
+    `beside` are traces of other programs that lie in its folder (Ray's), by path. `ignored` lists files that
+    are no source.
     """
 
     def __init__(self, run_id: str, folders: list[Path]) -> None:
@@ -87,6 +95,7 @@ class Run:
         self.attempts: list[int] = []
         self.processes: list[ProcessRecords] = []
         self.windows: list[TraceWindow] = []
+        self.beside: list[TraceBeside] = []
         self.damage: list[Damage] = []
         self.ignored: list[Path] = []
 
@@ -98,7 +107,7 @@ class Run:
         )
 
     def keep_attempt(self, attempt: int) -> None:
-        """Forget the processes and windows of all others.
+        """Forget the processes, windows and traces of all others.
 
         Raises `ReadError` when there is no such attempt.
         """
@@ -108,6 +117,7 @@ class Run:
         self.attempts = [attempt]
         self.processes = [p for p in self.processes if p.process.attempt == attempt]
         self.windows = [w for w in self.windows if w.attempt == attempt]
+        self.beside = [b for b in self.beside if b.attempt == attempt]
 
     def role_ranks(self) -> list[RoleRanks]:
         """Ranks seen, per attempt and role, for the roles that number their processes."""

@@ -145,6 +145,15 @@ class Recorder:
         rank = "x" if process.rank is None else process.rank
         return f"{process.role or 'process'}-{rank}@{process.incarnation}"
 
+    def shared_environ(self) -> dict[str, str]:
+        """Environment by which children of this process join its run and attempt."""
+        return self._who.shared_environ()
+
+    def ray_file(self) -> Path:
+        """Where this process, as the driver, puts Ray's own timeline."""
+        process = self._part.identity
+        return self._part.paths.ray_file(process.attempt, process.start_unix_ns)
+
     def export_window(self) -> None:
         """`Timeline.export_window`."""
         if self._windows is not None:

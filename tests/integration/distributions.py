@@ -39,7 +39,7 @@ def run(*command: object, cwd: Path | None = None, online: bool = False) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"

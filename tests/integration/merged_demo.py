@@ -72,6 +72,11 @@ def read_inputs(*folders: Path) -> Inputs:
     return Inputs(lines, windows)
 
 
+def own_arrows(told: dict[str, Any]) -> int:
+    """Arrows that the merge made of records; those of traces were there before."""
+    return sum(told["arrows_drawn"].values())
+
+
 def check_conservation(merged: dict[str, Any], inputs: Inputs) -> None:
     """The file's own account agrees with what was read and with what it holds."""
     told = merged["slime_profiler_conservation"]
@@ -81,7 +86,7 @@ def check_conservation(merged: dict[str, Any], inputs: Inputs) -> None:
         assert total[key] == sum(source[key] for source in told["sources"]), key
     # Names of processes and threads, and slices that say what the file is, come from no input.
     events = sum(event["ph"] != "M" and event.get("cat") != "note" for event in merged["traceEvents"])
-    assert total["written"] == events - 2 * told["arrows"]
+    assert total["written"] == events - 2 * own_arrows(told)
     accounted = total["written"] + total["other_rollouts"] + total["described"]
     assert total["read"] == accounted + sum(total["dropped"].values())
 

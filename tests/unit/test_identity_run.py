@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from surroundings import TORCHRUN, UNIX_NS, make_proc, make_process, ray_module, surroundings
 
 from slime_profiler_plugin.identity import IdentityError, Surroundings
+from slime_profiler_plugin.identity._attempt import find_launch
 from slime_profiler_plugin.identity._run import RunId, find_run_id
 from slime_profiler_plugin.layout import RunPaths
 
@@ -51,6 +52,31 @@ def test_any_id_is_refused_or_is_one_folder_under_out(text: str) -> None:
     assert root.parent == Path("/out")
     assert root.name not in {"", ".", ".."}
     assert len(root.name.encode()) <= 255
+
+
+@pytest.mark.parametrize(
+    ("environ", "modules", "text", "token"),
+    [
+        ({}, {}, "run-7", "launch:run-7"),
+        ({"WORLD_SIZE": "2"}, {}, "run-7", "launch:run-7"),
+        ({"SLIME_PROFILER_RUN_ID": "said"}, {}, "said", "launch:run-7"),
+        ({"SLIME_PROFILER_LAUNCH": "2nd"}, {}, "run-7", "2nd"),
+        ({"SLURM_JOB_ID": "77"}, {}, "slurm-77", "slurm:77::0"),
+        ({"RAY_RAYLET_PID": "9"}, {"ray": ray_module()}, "ray-session_1-01000000", "ray:session_1:01000000"),
+    ],
+)
+def test_what_our_launcher_minted_counts_where_no_job_names_the_run(
+    environ: dict[str, str], modules: dict[str, Any], text: str, token: str
+) -> None:
+    here = surroundings({"SLIME_PROFILER_LAUNCHED": "run-7", **environ}, modules=modules)
+    assert (run_of(here, role="actor", world_size=2).text, find_launch(here)) == (text, token)
+
+
+def test_a_ray_worker_does_not_take_the_drivers_for_its_job() -> None:
+    here = surroundings({"SLIME_PROFILER_LAUNCHED": "run-7", "RAY_RAYLET_PID": "9"})
+    assert find_launch(here) is None
+    with pytest.raises(IdentityError, match="SLIME_PROFILER_RUN_ID"):
+        run_of(here)
 
 
 @pytest.mark.parametrize("new", [True, False])

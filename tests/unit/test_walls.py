@@ -123,7 +123,23 @@ def test_help_of_every_verb_loads_no_framework(verb):
     modules = _modules_after(code, absent=True)
     assert not _frameworks(modules)
     parts = {name.split(".")[1] for name in modules if "." in name}
-    assert not parts & {"record", "merge", "demo", "analyze", "check", "serve"}
+    assert not parts & {"record", "merge", "demo", "analyze", "attach", "check", "serve"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from slime_profiler_plugin.cli import main\nmain(['env', '--into', '{}'], standalone_mode=False)",
+        "from slime_profiler_plugin.cli import main\nmain(['env', '--shell'], standalone_mode=False)",
+        "from slime_profiler_plugin.launch import plan\nplan(['train.py'], ['python'], {})",
+    ],
+    ids=["env", "env for a shell", "launch"],
+)
+@pytest.mark.parametrize("absent", [False, True])
+def test_preparing_an_environment_loads_no_framework_and_no_recorder(absent, code):
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
 
 
 @pytest.mark.parametrize("absent", [False, True])

@@ -46,18 +46,20 @@ class _WaitsForArguments:
     """Finder that finds nothing itself: it notices slime's arguments being imported, and goes."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        if name != _ARGUMENTS:
+        finders: list[object] = sys.meta_path  # type: ignore[assignment]
+        if name != _ARGUMENTS or self not in finders:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        finders.remove(self)
         try:
             from slime_profiler_plugin.attach import wait_for_slime_arguments
 
             wait_for_slime_arguments()
         except Exception:  # noqa: BLE001 - not even this may become the program's failure
-            return None
-        # Python goes through a list that has just changed, and would pass over what waits now.
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]
+            pass
+        # Python goes through a list that has just changed, and would pass over the one behind us.
+        for finder in list(finders):
+            find = getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
                 return spec
         return None

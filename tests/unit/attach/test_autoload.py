@@ -75,6 +75,13 @@ def test_each_switch_attaches_and_writes_nothing_by_itself(arguments, environ, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_attaching_loads_no_more_than_waiting_takes(tmp_path):
+    code = "import sys; print(sorted({'msgspec', 'yaml', 'subprocess', 'asyncio'} & set(sys.modules)))"
+    done = run(code, cwd=tmp_path, SLIME_PROFILER="timeline")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert "slime_profiler_plugin.record" not in look(cwd=tmp_path, SLIME_PROFILER="timeline")["ours"]
+
+
 def test_the_flag_reaches_children(tmp_path):
     code = (
         "import subprocess, sys\n"
@@ -110,6 +117,33 @@ def test_an_absent_folder_and_a_package_that_cannot_be_imported_harm_nothing(tmp
     assert (broken.returncode, broken.stdout, broken.stderr) == (0, "1\n", "")
 
 
+#: The finder behind ours alone knows slime, as that of an editable installation does.
+EDITABLE = """
+import importlib.util, sys, types
+class Editable:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "slime.utils.arguments":
+            return importlib.util.spec_from_file_location(name, {file!r})
+sys.meta_path.insert(1, Editable)
+for name in ("slime", "slime.utils"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = []
+import slime.utils.arguments
+print([type(f).__name__ for f in sys.meta_path if type(f).__module__ == "sitecustomize"])
+"""
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_slime_is_found_by_whoever_finds_it_also_where_our_package_is_broken(is_broken, tmp_path):
+    (tmp_path / "arguments.py").write_text("def parse_args(): pass\n")
+    (tmp_path / "slime_profiler_plugin").mkdir()
+    (tmp_path / "slime_profiler_plugin" / "__init__.py").write_text("raise RuntimeError('broken')\n")
+    code = EDITABLE.format(file=str(tmp_path / "arguments.py"))
+    done = run(code, path=(OURS, tmp_path if is_broken else ROOT), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
 SLIME = """
 class Arguments:
     pass
@@ -143,8 +177,9 @@ def test_slimes_arguments_switch_on_or_leave_nothing(line, switch, tmp_path):
         "print([type(f).__name__ for f in sys.meta_path if 'slime' in type(f).__module__ "
         "or type(f).__module__ == 'sitecustomize'])"
     )
-    done = run(code, path=(OURS, tmp_path, ROOT), cwd=tmp_path)
+    # set to nothing is not set
+    done = run(code, path=(OURS, tmp_path, ROOT), cwd=tmp_path, SLIME_PROFILER="")
     assert (done.returncode, done.stderr) == (0, "")
     said, finders = done.stdout.splitlines()
-    assert said.split()[0] == str(switch)
+    assert said.split(" ")[0] == (switch or "")
     assert finders == ("['_Finder']" if switch else "[]")

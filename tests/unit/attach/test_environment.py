@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,54 @@ def test_what_launch_starts(arguments, environ, switch, command):
     assert found.variables["SLIME_PROFILER"] == switch
 
 
+def test_each_launch_has_an_id_and_one_inside_another_has_the_same():
+    first, second = (plan(["t.py"], ["python"], {}).variables["SLIME_PROFILER_LAUNCHED"] for _ in range(2))
+    assert first != second
+    inside = plan(["t.py"], ["python"], {"SLIME_PROFILER_LAUNCHED": first})
+    assert "SLIME_PROFILER_LAUNCHED" not in inside.variables
+
+
+#: A driver and the two processes it starts, which nothing but our launcher joins.
+SEVERAL = """
+import multiprocessing
+from slime_profiler_plugin import timeline
+
+def record(rank):
+    timeline.start(role="actor", rank=rank, world_size=2)
+    with timeline.phase("train_step"):
+        pass
+
+if __name__ == "__main__":
+    timeline.start(role="driver")
+    with timeline.phase("generate"):
+        pass
+    context = multiprocessing.get_context("spawn")
+    children = [context.Process(target=record, args=(rank,)) for rank in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
+def test_the_processes_of_a_launched_program_are_one_run_and_one_attempt(tmp_path):
+    (tmp_path / "several.py").write_text(SEVERAL)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "slime_profiler_plugin.launch", str(tmp_path / "several.py")],
+            env={**os.environ, "SLIME_PROFILER_OUT": str(tmp_path / "out")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    runs = list((tmp_path / "out").iterdir())
+    assert len(runs) == 2
+    for run in runs:
+        assert [path.name for path in run.glob("attempt-*")] == ["attempt-000.json"]
+        assert len(list(run.glob("records/*/*.jsonl"))) == 3
+
+
 @pytest.mark.parametrize("arguments", [[], ["--config"], ["--no-such", "t.py"], ["--config", "kernels"]])
 def test_what_launch_refuses(arguments):
     with pytest.raises(LaunchUsageError, match="usage: "):
@@ -134,6 +183,13 @@ def test_a_launched_program_is_its_own(tmp_path):
     wrong = subprocess.run(command[:4], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("slime_profiler_plugin.launch: usage: ")
+
+
+def test_a_launched_program_is_ended_by_its_own_signals(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    command = [sys.executable, "-m", "slime_profiler_plugin.launch", str(script)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGTERM
 
 
 def test_shell_words_are_quoted(tmp_path):

@@ -3,11 +3,16 @@
 import asyncio
 import importlib
 import inspect
+import os
+import signal
+import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from slime_profiler_plugin.attach import _failures
+from slime_profiler_plugin.attach import _after_import, _failures
 from slime_profiler_plugin.attach._targets import Target, check_target, inspect_target
 from slime_profiler_plugin.attach._wrap import states, unwrap_all, wrap
 from slime_profiler_plugin.record._drops import Drops
@@ -268,3 +273,61 @@ def test_absent_framework_and_module_that_cannot_be_imported(name, tmp_path):
     state = inspect_target(target(name, "f"))
     assert (state.status, state.reason) == ("missing", "cannot be imported: RuntimeError: two")
     assert check_target(target("sys", "exit"), sys).status == "attached"
+
+
+#: The recorder cannot be imported, as where a library it needs is of another Python.
+HALF_INSTALLED = """
+import sys
+class NoRecorder:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("slime_profiler_plugin.record"):
+            raise RuntimeError("no recorder here")
+sys.meta_path.insert(0, NoRecorder())
+from slime_profiler_plugin.attach._after_import import after_import
+from slime_profiler_plugin.attach._targets import Target
+from slime_profiler_plugin.attach._wrap import wrap
+
+def raising(*_):
+    raise ValueError("ours")
+
+after_import("textwrap", raising)
+wrap(Target("python", "textwrap", "fill", None, ()), raising)
+import textwrap
+print(textwrap.fill("as ever"), textwrap.fill("twice"))
+"""
+
+
+def test_a_failure_of_ours_stays_ours_where_there_is_no_recorder():
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", HALF_INSTALLED],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "as ever twice\n")
+    told = "slime_profiler_plugin: nothing can be recorded here: RuntimeError: no recorder here\n"
+    assert done.stderr == told
+
+
+def test_a_child_that_is_forked_while_a_thread_waits_for_modules_imports_on(name):
+    wrap(target(name, "plain"), noting([]))
+    held, free = threading.Event(), threading.Event()
+
+    def hold():
+        with _after_import._lock:
+            held.set()
+            free.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends a child that waits for ever
+        importlib.import_module(name)
+        os._exit(7)
+    free.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

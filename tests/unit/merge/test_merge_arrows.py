@@ -31,6 +31,7 @@ def send(**fields):
         "weight_version": "5",
         "version_reused": False,
         "engine": None,
+        "group": None,
         "transport": "disk",
         "receiver": None,
         "pid": 1,
@@ -76,6 +77,30 @@ def test_one_arrow_to_each_engine_from_inside_the_send_to_inside_the_receive():
         (2, True, 1, 11, 100),
     ]
     assert not arrows.undrawn
+
+
+def test_two_senders_of_one_version_are_told_apart_by_their_groups():
+    senders = [
+        send(group="pp_0"),
+        send(group="pp_1", source="actor-1@1-1", pid=5, tid=55, start_ns=110, free=((110, 200),)),
+    ]
+    told = {"source": None, "sync": None}
+    receives = [receive(group=group, **told) for group in ("pp_0", "pp_1")]
+    arrows = join_arrows([*senders, *receives], IdSource())
+    assert ends(arrows) == [
+        (1, False, 2, 22, 120),
+        (1, True, 1, 11, 100),
+        (2, False, 2, 22, 120),
+        (2, True, 5, 55, 110),
+    ]
+    assert not arrows.undrawn
+
+
+def test_two_senders_of_one_version_without_groups_are_ambiguous():
+    senders = [send(), send(source="actor-1@1-1")]
+    arrows = join_arrows([*senders, receive(source=None, sync=None)], IdSource())
+    assert not arrows.drawn
+    assert arrows.undrawn == {SEVERAL: 1}
 
 
 def test_receive_that_began_to_wait_before_the_send_is_met_after_it():

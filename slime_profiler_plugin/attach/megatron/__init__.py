@@ -1,0 +1,6 @@
+"""Joins Megatron-Core to the timeline, with or without slime."""
+
+from ._functions import TARGETS
+from ._instrument import instrument, register
+
+__all__ = ["TARGETS", "instrument", "register"]
