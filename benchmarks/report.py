@@ -44,7 +44,7 @@ print(json.dumps([time.perf_counter() - begun, used.ru_utime + used.ru_stime, le
 
 
 class Cost(NamedTuple):
-    """`wall_s` of the work, `cpu_s` and peak memory of the whole process, imports too; `told` by it."""
+    """`wall_s` of the work; `cpu_s` and most memory of the whole process, imports too."""
 
     wall_s: float
     cpu_s: float

@@ -165,9 +165,9 @@ def _sum_ms(phases: tuple[str, ...], time: str = "end_ns - start_ns") -> str:
 
 
 def _pole(names: list[str]) -> str:
-    """Name and time of the largest of some columns in ms, as one list of structs sorted."""
+    """The largest of some columns in ms, with its name: structs compare by their first field."""
     made = ", ".join(f"struct_pack(ms := {name}_ms, name := '{name}')" for name in names)
-    return f"list_reduce([{made}], lambda a, b: CASE WHEN b.ms > a.ms THEN b ELSE a END)"
+    return f"list_aggregate([{made}], 'max')"
 
 
 _SOURCE_RATES: Final = ", ".join(

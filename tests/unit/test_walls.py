@@ -172,6 +172,23 @@ for folder in ({str(tmp_path)!r}, {str(run.folder)!r}):
 
 
 @pytest.mark.parametrize("absent", [False, True])
+def test_report_loads_no_framework_and_no_recorder(absent, tmp_path, monkeypatch):
+    pytest.importorskip("duckdb")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = write_synthetic_run(tmp_path)
+    code = f"""
+from slime_profiler_plugin.cli import main
+try:
+    main(["report", {str(run.folder)!r}])
+except SystemExit as end:
+    assert end.code == 0, end.code
+"""
+    modules = _modules_after(code, absent=absent)
+    assert not _frameworks(modules)
+    assert not {name for name in modules if name.startswith("slime_profiler_plugin.record")}
+
+
+@pytest.mark.parametrize("absent", [False, True])
 def test_check_loads_no_framework_and_no_recorder(absent, tmp_path):
     (tmp_path / "rank0.json").write_text(
         '{"traceEvents": [{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}'
