@@ -81,7 +81,8 @@ def test_metadata_names_version_license_and_command(wheel):
     assert f"\nVersion: {slime_profiler_plugin.__version__}\n" in texts["METADATA"]
     assert "\nLicense-Expression: Apache-2.0\n" in texts["METADATA"]
     assert "slime-profiler = slime_profiler_plugin.cli:main" in texts["entry_points.txt"]
-    assert "tensorboard_plugins" not in texts["entry_points.txt"]
+    assert "slime_rl_timeline = slime_tb_plugin.plugin:TimelinePlugin" in texts["entry_points.txt"]
+    assert "slime_profiler_plugin.attach.sglang:register" in texts["entry_points.txt"]
     assert any(name.endswith("LICENSE") for name in texts)
 
 

@@ -12,12 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin import clock, schema
+from slime_profiler_plugin import clock
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.attach._failures import FAILURE, failed, is_theirs
 from slime_profiler_plugin.attach._wrap import Bound
-
-from ._window_id import rollout_of
 
 #: The clocks when the window began; there is one profiler in a process.
 _began: Final[list[clock.ClockPair]] = []
@@ -36,6 +34,10 @@ def around_stop(call: Callable[[], Any], bound: Bound) -> Any:
     recorder = timeline._recorder
     if profile is None or recorder is None:
         return call()
+    from slime_profiler_plugin import schema
+
+    from ._window_id import rollout_of
+
     process, paths = recorder._part.identity, recorder._part.paths
     pairs = [*_began, clock.read_pair()]
     began = pairs[0].unix_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from slime_profiler_plugin.config import ConfigError, load_config
+from slime_profiler_plugin.attach._switch import may_record
 
 _registered: Final[list[bool]] = []
 
@@ -14,15 +14,9 @@ def register() -> None:
     """Wrap what is in `TARGETS`; nothing when no switch is set. A second call does nothing.
 
     Recording begins in the schedulers alone, once one knows its ranks. A setting that cannot be used is told
-    by whoever starts to record, and attaches nothing.
+    there, and nothing is recorded: reading it here would cost every attached process 50 ms.
     """
-    try:
-        if _registered or load_config(None, os.environ) is None:
-            return
-    except ConfigError as error:
-        from slime_profiler_plugin.attach._failures import failed
-
-        failed("SGLang", error)
+    if _registered or not may_record(os.environ):
         return
     _registered.append(True)
     from slime_profiler_plugin.attach._wrap import wrap
