@@ -111,6 +111,7 @@ def open_nodes(folder: Path) -> Iterator[Nodes]:
     with open_cluster(environment) as cluster:
         cluster.start_head()
         if can_mount():
-            cluster.add_node(hidden=[site])
+            # The checkout too: it may be installed in this environment.
+            cluster.add_node(hidden=[site, ROOT / "slime_profiler_plugin"])
         cluster.wait_for(2 if can_mount() else 1)
         yield Nodes(cluster, site)
