@@ -27,8 +27,6 @@ def wait_for_slime_arguments() -> None:
 def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
     arguments = call()
     said = getattr(arguments, KEY, None)
-    if said and said is not True and not isinstance(said, str):
-        said = True
     if said:
         if not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
             os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"

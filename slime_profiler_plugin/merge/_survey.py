@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
+from slime_profiler_plugin.clock import EARLIEST_UNIX_NS
 from slime_profiler_plugin.read import Damage, TraceFile, read_pieces
 
 from ._begins import match_ends
@@ -38,8 +39,6 @@ from ._track_names import TrackKey, TrackNames, plain_track
 
 #: What fits 64 bits whatever is added to it, in ns.
 _LATEST_NS: Final = 2**62
-#: A file whose latest time is before this Unix time (in 2001) does not count from 1970.
-_EARLIEST_WALL_NS: Final = 10**18
 #: How often flows are numbered anew, because ends among them lead nowhere.
 _MOST_ROUNDS: Final = 20
 #: An event at time 0 is none where everything else is at least this much later, ns.
@@ -155,7 +154,7 @@ class _Surveyed:
         self._drop("event without a time", ~columns.is_timed)
         self._is_wall = (
             self._task.trace.header.base_ns is not None
-            or int(starts[self._is_left].max(initial=0)) >= _EARLIEST_WALL_NS
+            or int(starts[self._is_left].max(initial=0)) >= EARLIEST_UNIX_NS
         )
         self._drop("slice of negative length", self._is_slice & (columns.lengths < 0))
         self._drop("event at time 0 or before", starts < self._least_time())
