@@ -40,7 +40,8 @@ TIMER_START: Final = _target(
     _TIMER,
     "Timer.start",
     "self name",
-    "data_preprocess ref_log_probs teacher_log_probs log_probs sleep wake_up save_model train_rollout actor_train",
+    "data_preprocess ref_log_probs teacher_log_probs log_probs sleep wake_up save_model train_rollout "
+    "actor_train",
 )
 TIMER_END: Final = _target(_TIMER, "Timer.end", "self name", " ".join(TIMER_START.phases))
 ACTOR_INIT: Final = _target(_ACTOR, "MegatronTrainRayActor.init", "self args role", "trainer_init train_wait")
