@@ -1,4 +1,4 @@
-"""Every hook of slime against the source of a checkout (``SLIME_CHECKOUT``), which is read and not imported."""
+"""Every hook of slime against the source of a checkout (``SLIME_CHECKOUT``), which is not imported."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from slime_profiler_plugin.phases import BUILT_IN
 
 OF_SLIME = [target for target in TARGETS if target.framework == "slime"]
 #: Phases of the design that slime's hooks are there for.
-PHASES = set(
-    """
-    data_preprocess ref_log_probs teacher_log_probs log_probs values advantages train_step train_wait sleep
-    wake_up save_model weight_sync connect_engines pause_generation flush_cache tp_gather ep_gather pp_gather
-    weight_convert bucket_ready bucket_lock_wait bucket_hand_over bucket_send bucket_ack bucket_lock_release
-    barrier engine_wait continue_generation sync_complete shard_write shard_finalize post_write delta_encode
-    delta_publish generate eval reward convert_samples offload onload_weights onload_kv trainer_init
-    train_rollout actor_train engine_request
-    """.split()
-)
+# fmt: off
+PHASES = {
+    "data_preprocess", "ref_log_probs", "teacher_log_probs", "log_probs", "values", "advantages",
+    "train_step", "train_wait", "sleep", "wake_up", "save_model", "weight_sync", "connect_engines",
+    "pause_generation", "flush_cache", "tp_gather", "ep_gather", "pp_gather", "weight_convert",
+    "bucket_ready", "bucket_lock_wait", "bucket_hand_over", "bucket_send", "bucket_ack",
+    "bucket_lock_release", "barrier", "engine_wait", "continue_generation", "sync_complete",
+    "shard_write", "shard_finalize", "post_write", "delta_encode", "delta_publish", "generate", "eval",
+    "reward", "convert_samples", "offload", "onload_weights", "onload_kv", "trainer_init",
+    "train_rollout", "actor_train", "engine_request",
+}
+# fmt: on
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,12 @@ def test_what_else_is_read_of_slimes_objects_is_there(checkout):
     """Attributes that no signature shows."""
     for module, names in {
         targets.SEND.module: ["_is_pp_src_rank", "_group_name", "weight_version"],
-        targets.SEND_TENSORS.module: ["_ipc_gather_src", "_is_distributed_src_rank", "rollout_engines", "rank"],
+        targets.SEND_TENSORS.module: [
+            "_ipc_gather_src",
+            "_is_distributed_src_rank",
+            "rollout_engines",
+            "rank",
+        ],
         targets.ENCODE.module: ["_baseline_captured", "_delta", "total_bytes", "changed_bytes", "wire_bytes"],
         targets.MAKE_DISK.module: ["_post_write_hook", "weight_version"],
         targets.ENGINE_INIT.module: ["rank", "args", "num_gpus_per_engine", "node_rank"],
