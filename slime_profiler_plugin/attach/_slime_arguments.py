@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from slime_profiler_plugin.config import SWITCH_VARIABLE
-
 from ._frameworks import attach_all
+from ._switch import SWITCH
 from ._targets import Target
 from ._wrap import Bound, wrap
 
@@ -28,7 +27,7 @@ def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
     arguments = call()
     said = getattr(arguments, KEY, None)
     if said:
-        if not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
-            os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"
+        if not os.environ.get(SWITCH, "").strip():  # empty is not set, here as everywhere
+            os.environ[SWITCH] = said if isinstance(said, str) else "timeline"
         attach_all()
     return arguments
