@@ -71,15 +71,15 @@ class Engine:
         self.received.leave(body["group_name"])
 
     def _update_weights_from_distributed(self, body: dict[str, Any]) -> tuple[int, int]:
-        with self._bucket(body, "nccl", body["group_name"]) as phase:
-            size = self.received.receive(body["names"], body["dtypes"], body["shapes"], body["group_name"])
-            phase.set(tensors=size[0], bytes=size[1])
+        span = self._bucket(body, "nccl", body["group_name"])
+        size = self.received.receive(body["names"], body["dtypes"], body["shapes"], body["group_name"])
+        span.end(tensors=size[0], bytes=size[1])
         return self._has_version(body, size)
 
     def _update_weights_from_tensor(self, body: dict[str, Any]) -> tuple[int, int]:
-        with self._bucket(body, "ipc", None) as phase:
-            size = self.received.unpack(body["serialized_named_tensors"])
-            phase.set(tensors=size[0], bytes=size[1])
+        span = self._bucket(body, "ipc", None)
+        size = self.received.unpack(body["serialized_named_tensors"])
+        span.end(tensors=size[0], bytes=size[1])
         return self._has_version(body, size)
 
     def _update_weights_from_disk(self, body: dict[str, Any]) -> tuple[int, int]:
@@ -96,7 +96,7 @@ class Engine:
         key = (body["weight_version"], group or "")
         number = self._buckets[key] = self._buckets.get(key, -1) + 1
         more = {} if group is None else {"group": group}
-        return timeline.phase(
+        return timeline.begin(
             "engine_receive", transport=transport, weight_version=body["weight_version"], bucket=number, **more
         )
 
