@@ -19,9 +19,8 @@ import pytest
 from recordings import ROOT, environment
 
 HERE = Path(__file__).resolve().parent
-TIMEOUT_S = 400
+TIMEOUT_S = 1200
 RUN = "job"
-ENGINES = 2
 ROLLOUTS = 2
 
 
@@ -33,7 +32,14 @@ class Case:
     tp: int = 1
     pp: int = 1
     ep: int = 1
+    #: One that spans both GPUs where its tensors are handed over, else of one each.
+    engines: int = 1
     more: tuple[str, ...] = field(default=())
+
+    @property
+    def gpus(self) -> int:
+        """Of each engine."""
+        return 2 // self.engines if self.transport == "tensor" else 1
 
     @property
     def dp(self) -> int:
@@ -90,6 +96,7 @@ def job_environment(places: Places, seen: Path, temporary: Path, **more: str) ->
     # Inductor would ask CUDA, which only answers here as far as Megatron needs it.
     plain = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     ray = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "SLIME_TESTS_RAY": str(temporary)}
+    ray["RAY_worker_niceness"] = "0"  # else a busy machine starves its workers
     # Imports are most of a run: what was compiled once is kept beside the environment.
     compiled = {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"), "SLIME_TESTS_SEEN": str(seen)}
     base.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -154,6 +161,7 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
         "eval-interval": 2,
         "n-samples-per-eval-prompt": 1,
         "eval-max-response-len": 4,
+        "rollout-num-gpus-per-engine": case.gpus,
         "sglang-router-ip": "127.0.0.1",
         "sglang-router-port": ports[0],
         "update-weight-buffer-size": 20_000,
@@ -194,17 +202,17 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
 
 @contextlib.contextmanager
 def stand_in_engines(
-    places: Places, model: Path, out: Path, environ: dict[str, str]
+    places: Places, case: Case, model: Path, out: Path, environ: dict[str, str]
 ) -> Iterator[list[int]]:
     """Their ports, while they run."""
     with contextlib.ExitStack() as stack:
         processes = []
-        for index in range(ENGINES):
+        for index in range(case.engines):
             log = stack.enter_context((out / f"engine{index}.log").open("wb"))
             process = subprocess.Popen(
                 [
                     *(str(places.python), str(HERE / "on_cpu" / "stand_in_engine.py")),
-                    *(str(model), str(index), str(out / f"engine{index}.jsonl")),
+                    *(str(model), str(index), str(case.gpus), str(out / f"engine{index}.jsonl")),
                 ],
                 env=environ,
                 stdin=subprocess.PIPE,
@@ -260,7 +268,7 @@ def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> Non
             part for part in engines["PYTHONPATH"].split(os.pathsep) if not part.endswith("autoload")
         )
         engines.pop("SLIME_TESTS_SEEN")
-        with stand_in_engines(places, model, out, engines) as ports:
+        with stand_in_engines(places, case, model, out, engines) as ports:
             _checked([*prefix, *command, *arguments(case, model, out, ports)], environ, out / "job.log")
 
 

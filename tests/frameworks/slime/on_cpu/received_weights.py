@@ -67,14 +67,16 @@ class ReceivedWeights:
         return self._take(zip(names, tensors, strict=True))
 
     def unpack(self, parts: list[str]) -> tuple[int, int]:
-        """A bucket that lies in memory which the trainer shares: one part of each rank of the engine."""
-        taken: list[tuple[str, torch.Tensor]] = []
+        """A bucket in memory that the trainer shares, once for each GPU of the engine; they hold the same."""
+        buckets = []
         for part in parts:
             flat = MultiprocessingSerializer.deserialize(part)
             if flat["metadata"]:
                 bucket = FlattenedTensorBucket(flattened_tensor=flat["flattened_tensor"], metadata=flat["metadata"])
-                taken += [(name, tensor.clone()) for name, tensor in bucket.reconstruct_tensors()]
-        return self._take(taken)
+                buckets.append({name: tensor.clone() for name, tensor in bucket.reconstruct_tensors()})
+        if any(digests(bucket) != digests(buckets[0]) for bucket in buckets):
+            raise ValueError("the GPUs of an engine were given different weights")
+        return self._take(buckets[0])
 
     def load(self, folder: Path) -> tuple[int, int]:
         return self._take(load_folder(folder).items())
