@@ -21,8 +21,6 @@ SCRIPT = """RUNTIME_ENV_JSON="{
   \\"env_vars\\": {\\"PYTHONPATH\\": \\"/root/Megatron-LM/\\", \\"A\\": \\"1\\"}
 }"
 """
-    'RUNTIME_ENV_JSON="{\\"env_vars\\": {\\"PYTHONPATH\\": \\"/root/Megatron-LM/\\", \\"A\\": \\"1\\"}}"\n'
-)
 
 
 def blocks(language):
