@@ -85,6 +85,7 @@ GETS: Final = tuple(
         (_TENSOR, "bucket_ack"),
         (_DELTA, "engine_wait"),
         (_GROUP, "engine_wait"),
+        (_ACTOR, "engine_wait"),
     )
 )
 #: Every call of an actor passes through it.
