@@ -10,7 +10,7 @@ from slime_profiler_plugin.attach._wrap import Around
 
 from . import _disk, _driver, _engine, _gathers, _manager, _timers, _trainer, _updaters
 from . import _targets as targets
-from ._load_class import around_load_class
+from ._load_class import LOAD_CLASS, around_load_class
 
 WRAPPED: Final[Mapping[Target, Around]] = {
     targets.TIMER_START: _timers.around_start,
@@ -49,7 +49,7 @@ WRAPPED: Final[Mapping[Target, Around]] = {
     targets.METRICS: _disk.around_metrics,
     targets.ASYNC_TRAIN: _driver.around_async_train,
     targets.RELOAD: _driver.around_reload,
-    targets.LOAD_CLASS: around_load_class,
+    LOAD_CLASS: around_load_class,
     targets.ADDRESSES: _manager.around_addresses,
     targets.REWARD: _manager.around_reward,
     targets.REWARDS: _manager.around_reward,
