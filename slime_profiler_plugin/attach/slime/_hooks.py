@@ -48,6 +48,7 @@ WRAPPED: Final[Mapping[Target, Around]] = {
     targets.PUBLISH: _disk.around_publish,
     targets.METRICS: _disk.around_metrics,
     targets.ASYNC_TRAIN: _driver.around_async_train,
+    targets.UPDATE_ALL: _driver.around_update,
     targets.RELOAD: _driver.around_reload,
     LOAD_CLASS: around_load_class,
     targets.ADDRESSES: _manager.around_addresses,

@@ -167,6 +167,7 @@ METRICS: Final = _target(_DELTA, "UpdateWeightFromDiskDelta._record_metrics", "s
 ASYNC_TRAIN: Final = _target(
     _GROUP, "RayTrainGroup.async_train", "self rollout_id", "the rollout of the driver's phases"
 )
+UPDATE_ALL: Final = _target(_GROUP, "RayTrainGroup.update_weights", "self", "update_weights")
 RELOAD: Final = _target(
     _GROUP,
     "RayTrainGroup._reload_rollout_weights_from_disk",
@@ -248,6 +249,7 @@ TARGETS: Final = (
     PUBLISH,
     METRICS,
     ASYNC_TRAIN,
+    UPDATE_ALL,
     RELOAD,
     *MANAGER.values(),
     LOAD_CLASS,
