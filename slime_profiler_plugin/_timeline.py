@@ -153,6 +153,8 @@ class Timeline:
     ``begin(name, **fields)`` … ``span.end(**more)``
         The same for spans that do not nest in a ``with``; may end on another thread. What is
         recorded meanwhile has the span as parent only within ``with span.inside()``.
+        ``span.cancel()`` in place of `end` records nothing; ``span.set_rollout(r)`` says what it
+        belongs to when that is known only then.
     ``mark(name, **fields)``
         A point in time.
     ``rollout(r)``

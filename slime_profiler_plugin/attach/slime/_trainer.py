@@ -89,8 +89,12 @@ def around_update(call: Call, bound: Bound) -> Any:
         return call()
 
     def update() -> Any:
-        with syncing(actor.weight_updater):
-            return call()
+        try:
+            with syncing(actor.weight_updater):
+                return call()
+        finally:
+            if getattr(arguments, "release_train", False):
+                timeline.flush()  # the next that happens to this process is that the driver kills it
 
     return _called(update)
 
