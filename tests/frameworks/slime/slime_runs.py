@@ -70,7 +70,7 @@ def find_places() -> Places:
     try:
         slime = prepare.find_slime()
         commit = prepare.pinned_megatron(slime)
-    except prepare.Missing as missing:
+    except prepare.MissingError as missing:
         pytest.skip(str(missing))
     lock = hashlib.sha256((ROOT / "requirements" / "slime.txt").read_bytes()).hexdigest()[:12]
     python = ROOT / ".cache" / "venvs" / f"slime-{lock}"
@@ -249,7 +249,10 @@ def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> Non
     model = out / "model"
     with tempfile.TemporaryDirectory(prefix="sl-") as temporary:  # sockets have short paths
         environ = job_environment(places, seen, Path(temporary))
-        _checked([str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)], environ)
+        _checked(
+            [str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)],
+            environ,
+        )
         command = [str(HERE / "on_cpu" / "drive.py"), str(places.slime / "train.py")]
         prefix = [str(places.python)]
         if plugin:
@@ -281,7 +284,13 @@ def _checked(command: list[str], environ: dict[str, str], log: Path | None = Non
     with tempfile.TemporaryFile() as nowhere, contextlib.ExitStack() as stack:
         output = nowhere if log is None else stack.enter_context(log.open("w+b"))
         done = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=TIMEOUT_S, check=False
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         output.seek(0)
         assert done.returncode == 0, output.read().decode(errors="replace")[-6000:]
