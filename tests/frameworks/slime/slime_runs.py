@@ -96,8 +96,7 @@ def job_environment(places: Places, seen: Path, temporary: Path, **more: str) ->
     # Inductor would ask CUDA, which only answers here as far as Megatron needs it.
     plain = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     ray = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "SLIME_TESTS_RAY": str(temporary)}
-    # A busy machine starves workers of low priority, and takes longer to start than Ray waits.
-    ray |= {"RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "600"}
+    ray["RAY_worker_niceness"] = "0"  # a busy machine starves workers of low priority
     # Imports are most of a run: what was compiled once is kept beside the environment.
     compiled = {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"), "SLIME_TESTS_SEEN": str(seen)}
     base.pop("PYTHONDONTWRITEBYTECODE", None)
