@@ -24,7 +24,11 @@ def recordings(out: Path) -> dict[Place, Recording]:
         roles = {line.role for line in recording.lines if getattr(line, "role", None)}
         (role,) = roles
         ranks = {line.rank for line in recording.lines if getattr(line, "rank", None) is not None}
-        engines = [line.engine["index"] for line in recording.lines if getattr(line, "engine", None) and role == "engine"]
+        engines = [
+            line.engine["index"]
+            for line in recording.lines
+            if getattr(line, "engine", None) and role == "engine"
+        ]
         place = (role, engines[0] if role == "engine" else next(iter(ranks), None))
         assert len(ranks) <= 1, (path, ranks)
         assert place not in found, (path, place)
@@ -92,5 +96,7 @@ def bytes_of(folder: Path) -> int:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             about: dict[str, Any] = json.loads(file.read(length))
-        total += sum(v["data_offsets"][1] - v["data_offsets"][0] for k, v in about.items() if k != "__metadata__")
+        total += sum(
+            v["data_offsets"][1] - v["data_offsets"][0] for k, v in about.items() if k != "__metadata__"
+        )
     return total

@@ -70,7 +70,7 @@ def find_places() -> Places:
     try:
         slime = prepare.find_slime()
         commit = prepare.pinned_megatron(slime)
-    except prepare.Missing as missing:
+    except prepare.MissingError as missing:
         pytest.skip(str(missing))
     lock = hashlib.sha256((ROOT / "requirements" / "slime.txt").read_bytes()).hexdigest()[:12]
     python = ROOT / ".cache" / "venvs" / f"slime-{lock}"
@@ -96,7 +96,7 @@ def job_environment(places: Places, seen: Path, temporary: Path, **more: str) ->
     # Inductor would ask CUDA, which only answers here as far as Megatron needs it.
     plain = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     ray = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "SLIME_TESTS_RAY": str(temporary)}
-    ray["RAY_worker_niceness"] = "0"  # else a busy machine starves its workers
+    ray["RAY_worker_niceness"] = "0"  # a busy machine starves workers of low priority
     # Imports are most of a run: what was compiled once is kept beside the environment.
     compiled = {"PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"), "SLIME_TESTS_SEEN": str(seen)}
     base.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -249,7 +249,10 @@ def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> Non
     model = out / "model"
     with tempfile.TemporaryDirectory(prefix="sl-") as temporary:  # sockets have short paths
         environ = job_environment(places, seen, Path(temporary))
-        _checked([str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)], environ)
+        _checked(
+            [str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)],
+            environ,
+        )
         command = [str(HERE / "on_cpu" / "drive.py"), str(places.slime / "train.py")]
         prefix = [str(places.python)]
         if plugin:
@@ -281,7 +284,13 @@ def _checked(command: list[str], environ: dict[str, str], log: Path | None = Non
     with tempfile.TemporaryFile() as nowhere, contextlib.ExitStack() as stack:
         output = nowhere if log is None else stack.enter_context(log.open("w+b"))
         done = subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=TIMEOUT_S, check=False
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         output.seek(0)
         assert done.returncode == 0, output.read().decode(errors="replace")[-6000:]

@@ -1,9 +1,9 @@
 """Stands in for a rollout engine: speaks as much of SGLang's HTTP as slime asks for, and holds real weights.
 
-``stand_in_engine.py MODEL INDEX GPUS OUT``: prints its port. It is no SGLang: it generates words that depend on the
-prompt alone. What it applied, with a digest of every tensor after each version, goes to ``OUT``. Its own
-`engine_receive` and `engine_load` are recorded by the public API when the timeline is on, with the fields that
-the hooks in SGLang give; for those hooks see tests/frameworks/sglang.
+``stand_in_engine.py MODEL INDEX GPUS OUT``: prints its port. It is no SGLang: it generates words that depend
+on the prompt alone. What it applied, with a digest of every tensor after each version, goes to ``OUT``. Its
+own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the timeline is on,
+with the fields that the hooks in SGLang give; for those hooks see tests/frameworks/sglang.
 """
 
 from __future__ import annotations
@@ -97,7 +97,11 @@ class Engine:
         number = self._buckets[key] = self._buckets.get(key, -1) + 1
         more = {} if group is None else {"group": group}
         return timeline.begin(
-            "engine_receive", transport=transport, weight_version=body["weight_version"], bucket=number, **more
+            "engine_receive",
+            transport=transport,
+            weight_version=body["weight_version"],
+            bucket=number,
+            **more,
         )
 
     def _has_version(self, body: dict[str, Any], size: tuple[int, int]) -> tuple[int, int]:
@@ -132,10 +136,10 @@ class Handler(BaseHTTPRequestHandler):
     engine: Engine
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: N802 - named by the base class
+    def do_GET(self) -> None:
         self._answer({})
 
-    def do_POST(self) -> None:  # noqa: N802 - named by the base class
+    def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self._answer(json.loads(self.rfile.read(length) or "{}"))
 
