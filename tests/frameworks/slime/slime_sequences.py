@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_FIRST = "(connect_engines barrier )?"
+#: The manager is asked for the engines; rank 0 tells it when they are connected.
+_FIRST = "engine_wait (connect_engines barrier (engine_wait )?)?"
 _ASKED = "pause_generation flush_cache "
 _LAST = "continue_generation sync_complete "
 _BROADCAST = "bucket_ready bucket_lock_wait bucket_send bucket_ack bucket_lock_release "
@@ -25,12 +26,12 @@ PATTERNS: dict[str, dict[str, str]] = {
         "first": f"{_FIRST}barrier (bucket_ready shard_write )+(shard_finalize )?barrier post_write barrier ",
         "other": f"{_FIRST}barrier (bucket_ready shard_write |pp_gather |tp_gather |weight_convert )*"
         "(shard_finalize )?barrier post_write barrier ",
-        "driver": f"{_ASKED}engine_wait {_LAST}",
+        "driver": f"engine_wait {_ASKED}engine_wait {_LAST}",
     },
     "delta": {
-        "first": "delta_encode barrier delta_publish post_write barrier engine_wait "
+        "first": f"{_FIRST}delta_encode barrier delta_publish post_write barrier engine_wait "
         f"{_ASKED}engine_wait {_LAST}",
-        "other": f"{_GATHERS}{'barrier ' * 5}post_write barrier barrier sync_complete ",
+        "other": f"{_FIRST}{_GATHERS}{'barrier ' * 5}post_write barrier barrier sync_complete ",
     },
 }
 #: The first of the delta updater: nothing is sent, the engines are told to lay out their own copy.
