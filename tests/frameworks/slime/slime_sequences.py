@@ -31,11 +31,13 @@ PATTERNS: dict[str, dict[str, str]] = {
     "delta": {
         "first": f"{_FIRST}delta_encode barrier delta_publish post_write barrier engine_wait "
         f"{_ASKED}engine_wait {_LAST}",
-        "other": f"{_FIRST}{_GATHERS}{'barrier ' * 5}post_write barrier barrier sync_complete ",
+        "other": f"{_FIRST}{_GATHERS}barrier {_GATHERS}barrier barrier barrier post_write barrier barrier "
+        "sync_complete ",
+        # Nothing is sent: what is sent later is the difference to this. The engines lay out their copies.
+        "first baseline": f"{_FIRST}post_write barrier (bucket_ready )+barrier barrier engine_wait ",
+        "other baseline": f"{_FIRST}barrier {_GATHERS}barrier {_GATHERS}barrier ",
     },
 }
-#: The first of the delta updater: nothing is sent, the engines are told to lay out their own copy.
-BASELINE = f"{_FIRST}.*"
 
 
 def matches(pattern: str, names: list[str]) -> bool:
