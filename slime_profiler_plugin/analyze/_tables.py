@@ -31,6 +31,7 @@ pid | | as recorded
 incarnation | | tells apart processes that had one pid
 source | | the process as the sender of a weight sync: role-rank@incarnation
 start_unix_ns | ns | wall clock at the start of the process
+start_ns | ns | the same moment; {_REFERENCE}
 first_ns | ns | first time in its records; {_REFERENCE}
 last_ns | ns | last sign of life; {_REFERENCE}
 ended | | whether it closed its file cleanly
@@ -133,9 +134,9 @@ SELECT CAST(row_number() OVER (ORDER BY p.attempt, p.start_unix_ns, folder, stem
   p.host AS host, p.pid AS pid, p.incarnation AS incarnation,
   concat(coalesce(coalesce(s.role, p.role), 'None'), '-',
     coalesce(CAST(coalesce(s.rank, p.rank) AS VARCHAR), 'None'), '@', p.incarnation) AS source,
-  p.start_unix_ns AS start_unix_ns, v.first_ns, v.last_ns, v.ended, p.clock_domain AS clock_domain,
-  CAST('' AS VARCHAR) AS clock_basis, CAST(0 AS BIGINT) AS clock_offset_ns, p.start_ns AS start_ns,
-  folder, stem
+  p.start_unix_ns AS start_unix_ns, p.start_ns AS start_ns, v.first_ns, v.last_ns, v.ended,
+  p.clock_domain AS clock_domain,
+  CAST('' AS VARCHAR) AS clock_basis, CAST(0 AS BIGINT) AS clock_offset_ns, folder, stem
 FROM firsts LEFT JOIN said s USING (folder, stem) JOIN seen v USING (folder, stem)
 ORDER BY 1
 """
@@ -245,7 +246,7 @@ def derive_tables(connection: Any) -> None:
         connection.execute(statement)
     for statement in _REST:
         connection.execute(statement)
-    for name in ("start_ns", "folder", "stem"):
+    for name in ("folder", "stem"):
         connection.execute(f"ALTER TABLE processes DROP COLUMN {name}")
 
 
@@ -275,9 +276,9 @@ def _place_on_one_clock(connection: Any) -> None:
         alignment = alignments[domain]
         offset = 0 if alignment.basis == SAME_CLOCK else alignment.to_reference(start_ns) - start_ns
         connection.execute(
-            "UPDATE processes SET clock_basis = ?, clock_offset_ns = ?, first_ns = first_ns + ?, "
-            "last_ns = last_ns + ? WHERE process = ?",
-            [alignment.basis, offset, offset, offset, process],
+            "UPDATE processes SET clock_basis = ?, clock_offset_ns = ?, start_ns = start_ns + ?, "
+            "first_ns = first_ns + ?, last_ns = last_ns + ? WHERE process = ?",
+            [alignment.basis, offset, offset, offset, offset, process],
         )
 
 
