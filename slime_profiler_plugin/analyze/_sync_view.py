@@ -163,10 +163,6 @@ _ENGINE_RATES: Final = ", ".join(
 )
 _ENGINE_TIMES: Final = ", ".join(f"max(ms) FILTER (name = '{p}') AS {n}_ms" for n, p in _ENGINE)
 
-_TIMES: Final = ", ".join(f"max(ms) FILTER (name = '{p}') AS {n}_ms" for n, p in _ENGINE)
-#: The columns of the ledger that say where the time of a sync went.
-PIECE_COLUMNS: Final = tuple(f"{name}_ms" for name in _TIMES)
-
 _TIMES: Final = (*(n for n, _ in _PIECES), "other", *(n for n, _ in _ENGINE))
 #: The columns of the ledger that say where the time of a sync went.
 PIECE_COLUMNS: Final = tuple(f"{name}_ms" for name in _TIMES)
