@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,9 +15,10 @@ import msgspec
 
 from slime_profiler_plugin.merge import BROWSER_BYTES, MergeError, MergeOptions, merge_run
 from slime_profiler_plugin.read import ReadError
+from slime_profiler_plugin.schema import INITIAL
 
-from ._answers import MergeAnswer, Rollout
-from ._log_folder import LogFolder, RunFolder
+from ._answers import MergeAnswer
+from ._log_folder import RunFolder
 
 #: What a slice is cut down to, bytes of text.
 SLICE_BYTES: Final = 100_000_000
@@ -39,32 +40,18 @@ class Wanted(NamedTuple):
 
     run: RunFolder
     attempt: int
-    rollout: Rollout
+    rollout: str
     cut: bool
 
 
-def find_cache_folder(log_folder: LogFolder) -> Path:
-    """A folder of the user's for what is merged; never one below the log folder."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    folder = root / "slime-profiler" / "tensorboard"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        inside = Path(os.path.realpath(folder)).is_relative_to(log_folder.path)
-        usable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        inside, usable = False, False
-    if usable and not inside:
-        return folder
-    return Path(tempfile.mkdtemp(prefix="slime-profiler-tensorboard-"))
-
-
 class Merges:
-    """Starts merges and says how far they are. `embed_bytes`: more text than that is too large to show."""
+    """Starts merges and says how far they are. They are kept in the folder that `find_folder` tells.
 
-    def __init__(self, log_folder: LogFolder, folder: Path | None = None) -> None:
-        self._log_folder = log_folder
-        self._folder = folder
+    `embed_bytes`: more text than that is too large to show.
+    """
+
+    def __init__(self, find_folder: Callable[[], Path]) -> None:
+        self._find_folder = find_folder
         self._lock = threading.Lock()
         self._one = threading.Lock()
         self._jobs: dict[str, MergeAnswer] = {}
@@ -114,9 +101,7 @@ class Merges:
         )
 
     def _path(self, name: str) -> Path:
-        if self._folder is None:
-            self._folder = find_cache_folder(self._log_folder)
-        return self._folder / f"{name}{_SUFFIX}"
+        return self._find_folder() / f"{name}{_SUFFIX}"
 
     def _read_made(self, path: Path) -> _Made | None:
         try:
@@ -154,7 +139,11 @@ class Merges:
             progress=tell,  # type: ignore[arg-type]
         )
         report = merge_run(
-            [wanted.run.path], wanted.rollout, out=path, attempt=wanted.attempt, options=options
+            [wanted.run.path],
+            INITIAL if wanted.rollout == INITIAL else int(wanted.rollout),
+            out=path,
+            attempt=wanted.attempt,
+            options=options,
         )
         output = report.outputs[0]
         exact = not output.kernel_threshold_ns and not output.slice_threshold_ns
