@@ -168,7 +168,8 @@ class MergeAnswer(_Answer):
 
     `state`: ``absent``, ``waiting``, ``running``, ``done`` or ``failed``. `bytes` is the text that a viewer
     reads, `packed_bytes` the file. `too_large`: a browser may not take it; ask for a slice. `exact` says
-    whether nothing was left out.
+    whether nothing was left out, `windows` how many traces of torch.profiler and others are in it, and
+    `problems` which sources are not whole, or missing.
     """
 
     state: str
@@ -179,6 +180,8 @@ class MergeAnswer(_Answer):
     packed_bytes: int = 0
     too_large: bool = False
     exact: bool = True
+    windows: int = 0
+    problems: list[str] = []
     file: str = ""
     error: str = ""
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from slime_profiler_plugin.merge import BROWSER_BYTES, MergeError, MergeOptions, merge_run
+from slime_profiler_plugin.merge import BROWSER_BYTES, MergeError, MergeOptions, format_missing, merge_run
 from slime_profiler_plugin.read import ReadError
 from slime_profiler_plugin.schema import INITIAL
 
@@ -25,6 +25,9 @@ SLICE_BYTES: Final = 100_000_000
 #: Files that are kept; those used least lately go.
 _MOST_FILES: Final = 32
 _SUFFIX: Final = ".trace.json.gz"
+#: How the names of those sources of a merge end that are traces, and no records.
+_TRACES: Final = (".json)", ".json.gz)")
+_MOST_PROBLEMS: Final = 20
 _log = logging.getLogger("slime_profiler_plugin")
 
 
@@ -33,6 +36,8 @@ class _Made(msgspec.Struct, kw_only=True):
 
     bytes: int
     exact: bool
+    windows: int
+    problems: list[str]
 
 
 class Wanted(NamedTuple):
@@ -97,6 +102,8 @@ class Merges:
             packed_bytes=path.stat().st_size,
             too_large=made.bytes > self.embed_bytes,
             exact=made.exact,
+            windows=made.windows,
+            problems=made.problems,
             file=f"{wanted.run.key.strip('.') or 'run'}-attempt{wanted.attempt}-{wanted.rollout}{_SUFFIX}",
         )
 
@@ -147,7 +154,14 @@ class Merges:
         )
         output = report.outputs[0]
         exact = not output.kernel_threshold_ns and not output.slice_threshold_ns
-        made = _Made(bytes=output.size, exact=exact)
+        windows = sum(each.written > 0 and each.source.endswith(_TRACES) for each in output.sources)
+        problems = [f"{each.file}: {each.kind}: {each.reason}" for each in report.damage]
+        problems += [
+            format_missing(each.role, each.seen, each.world_size, each.missing, _MOST_PROBLEMS)
+            for each in report.ranks
+            if each.missing
+        ]
+        made = _Made(bytes=output.size, exact=exact, windows=windows, problems=problems[:_MOST_PROBLEMS])
         beside = path.with_suffix(".made")
         fresh = beside.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(msgspec.json.encode(made))

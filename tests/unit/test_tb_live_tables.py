@@ -24,7 +24,7 @@ class Slow:
     may_go_on = threading.Event()
     error: Exception | None = None
 
-    def __init__(self, run, cache):
+    def __init__(self, _run, _cache):
         Slow.made += 1
         self.number = Slow.made
         assert Slow.may_go_on.wait(60)
