@@ -5,9 +5,9 @@ The driver alone decides, by the times that it sees itself; the others read what
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns, time_ns
 from types import TracebackType
 from typing import Final
 
@@ -115,7 +115,7 @@ class SlowSyncs:
             took_ns=took_ns,
             p95_ns=p95_ns,
             syncs=known,
-            at_unix_ns=time.time_ns(),
+            at_unix_ns=time_ns(),
         )
         self._run(PART, lambda: publish(self._part, request, self._settings.windows))
 
@@ -130,10 +130,10 @@ class WatchedSync:
         self._start_ns = 0
 
     def __enter__(self) -> None:
-        self._start_ns = time.monotonic_ns()
+        self._start_ns = monotonic_ns()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._syncs.ended(time.monotonic_ns() - self._start_ns)
+            self._syncs.ended(monotonic_ns() - self._start_ns)

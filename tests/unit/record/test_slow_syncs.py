@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import stop
+from recordings import ROOT, stop
 
 from slime_profiler_plugin import schema, timeline
-from slime_profiler_plugin.config import Trigger
+from slime_profiler_plugin.config import Trigger, load_config
 from slime_profiler_plugin.record import _slow_syncs
 from slime_profiler_plugin.record._slow_syncs import SyncTimes, choose_rollout
 
@@ -60,7 +62,7 @@ def test_a_run_that_goes_back_does_not_ask_for_the_past() -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Monotonic ns, as the watch sees it."""
     now = [0]
-    monkeypatch.setattr(_slow_syncs.time, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(_slow_syncs, "monotonic_ns", lambda: now[0])
     return now
 
 
@@ -73,6 +75,12 @@ def start(out: Path, **trigger: float) -> None:
 def sync(clock: list[int], seconds: float) -> None:
     with timeline.watch_sync():
         clock[0] += round(seconds * SECOND)
+
+
+def fail_sync(clock: list[int], seconds: int) -> None:
+    with timeline.watch_sync():
+        clock[0] += seconds * SECOND
+        raise OSError("lost")
 
 
 def run_syncs(clock: list[int], *seconds: float, first: int = 0, step: int = 1) -> None:
@@ -136,9 +144,8 @@ def test_a_sync_in_the_windows_own_rollout_is_not_kept(tmp_path: Path, clock: li
 def test_a_sync_that_fails_is_not_judged(tmp_path: Path, clock: list[int]) -> None:
     start(tmp_path)
     run_syncs(clock, 10, 10, 10)
-    with pytest.raises(OSError, match="lost"), timeline.watch_sync():
-        clock[0] += 100 * SECOND
-        raise OSError("lost")
+    with pytest.raises(OSError, match="lost"):
+        fail_sync(clock, 100)
     assert asked(tmp_path) == []
     timeline.stop()
 
@@ -177,3 +184,27 @@ def test_without_a_trigger_nothing_is_watched(tmp_path: Path, clock: list[int]) 
     timeline.mark("here")
     assert [mark.name for mark in stop(tmp_path).all(schema.Mark)] == ["here"]
     assert not (tmp_path / "run" / "trigger").exists()
+
+
+PAGE = (ROOT / "docs" / "slow-syncs.md").read_text()
+
+
+def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    config = load_config(file, {})
+    assert config is not None
+    assert config.profiler is not None
+    # What it shows of the trigger is the default.
+    assert (config.profiler.schedule, config.profiler.trigger) == (None, Trigger())
+    file.write_text(text.replace("min_syncs: 20", "min_syncs: 1").replace("1.5 ", "1 "))
+    monkeypatch.setenv("SLIME_PROFILER", str(file))
+    monkeypatch.setenv("SLIME_PROFILER_OUT", str(tmp_path))
+    monkeypatch.setenv("SLIME_PROFILER_RUN_ID", "run")
+    ticks = itertools.accumulate(range(10, 1000))  # each sync takes longer
+    monkeypatch.setattr(_slow_syncs, "monotonic_ns", lambda: next(ticks))
+    exec(program, {})
+    assert [(r["asked_in"], r["rollout"]) for r in asked(tmp_path)] == [(1, 4)]
+    timeline.stop()
