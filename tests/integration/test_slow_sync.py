@@ -20,7 +20,7 @@ from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import read_run
 from slime_profiler_plugin.record._window_requests import TOO_LATE
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 #: Three rollouts after the slow one.
 WINDOW = 6
 
@@ -34,7 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=540,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 SHARED = Path(os.environ.get("SLIME_PROFILER_SHARED", ROOT.parent / "shared"))
 #: A tiny model and stand-ins for what SGLang imports and a CPU does not use.
 HARNESS = SHARED / "harness" / "sglang_cpu"
-START_S = 240
+START_S = 600
 CONFIG = """
 out: {out}
 profiler:

@@ -21,7 +21,7 @@ from recordings import Recording, read_file, record_files
 
 from slime_profiler_plugin import schema
 
-pytestmark = [pytest.mark.sglang, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.sglang, pytest.mark.full, pytest.mark.timeout(1800)]
 
 RUN = "engines"
 TENSORS = 27
