@@ -36,6 +36,12 @@ class Span(Protocol):
     def end(self, **fields: Any) -> None:
         """Close the span; the fields are added. A second call does nothing."""
 
+    def cancel(self) -> None:
+        """Record nothing of the span: it was not what it was taken for. Nothing after `end`."""
+
+    def set_rollout(self, rollout_id: int | str, /) -> None:
+        """The span belongs to that rollout, whichever it was when it began. Nothing after `end`."""
+
     def inside(self) -> PhaseContext:
         """Context manager: what this thread or task records within has the span as parent."""
 
@@ -76,6 +82,12 @@ class _NoopSpan:
         return "_NOOP_SPAN"
 
     def end(self, **_fields: Any) -> None:
+        return None
+
+    def cancel(self) -> None:
+        return None
+
+    def set_rollout(self, _rollout_id: int | str, /) -> None:
         return None
 
     def inside(self) -> PhaseContext:
@@ -141,6 +153,8 @@ class Timeline:
     ``begin(name, **fields)`` … ``span.end(**more)``
         The same for spans that do not nest in a ``with``; may end on another thread. What is
         recorded meanwhile has the span as parent only within ``with span.inside()``.
+        ``span.cancel()`` in place of `end` records nothing; ``span.set_rollout(r)`` says what it
+        belongs to when that is known only then.
     ``mark(name, **fields)``
         A point in time.
     ``rollout(r)``
