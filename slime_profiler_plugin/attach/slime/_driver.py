@@ -1,4 +1,4 @@
-"""Phases of the driver: the rollout that it is about, and having the engines read a checkpoint."""
+"""Of the driver: which rollout it is about, how long a sync takes, and having engines read a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ def around_async_train(call: Call, bound: Bound) -> Any:
     """A rollout's training is asked for, of the actor or of the critic."""
     timeline.set_rollout(argument(bound, 1, "rollout_id"))
     return call()
+
+
+def around_update(call: Call, _bound: Bound) -> Any:
+    """One sync, from the first rank's begin to the last engine's end, for who watches how long they take."""
+    with timeline.watch_sync():
+        return call()
 
 
 def around_reload(call: Call, bound: Bound) -> Any:

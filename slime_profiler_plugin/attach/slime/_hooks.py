@@ -47,6 +47,7 @@ WRAPPED: Final[Mapping[Target, Around]] = {
     targets.PUBLISH: _disk.around_publish,
     targets.METRICS: _disk.around_metrics,
     targets.ASYNC_TRAIN: _driver.around_async_train,
+    targets.GROUP_UPDATE: _driver.around_update,
     targets.RELOAD: _driver.around_reload,
     targets.LOAD_CLASS: _manager.around_load_class,
     targets.ADDRESSES: _manager.around_addresses,

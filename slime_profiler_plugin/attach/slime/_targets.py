@@ -165,6 +165,9 @@ METRICS: Final = _target(_DELTA, "UpdateWeightFromDiskDelta._record_metrics", "s
 ASYNC_TRAIN: Final = _target(
     _GROUP, "RayTrainGroup.async_train", "self rollout_id", "the rollout of the driver's phases"
 )
+GROUP_UPDATE: Final = _target(
+    _GROUP, "RayTrainGroup.update_weights", "self", "windows that a slow sync asks for"
+)
 RELOAD: Final = _target(
     _GROUP,
     "RayTrainGroup._reload_rollout_weights_from_disk",
@@ -253,6 +256,7 @@ TARGETS: Final = (
     PUBLISH,
     METRICS,
     ASYNC_TRAIN,
+    GROUP_UPDATE,
     RELOAD,
     *MANAGER.values(),
     LOAD_CLASS,
