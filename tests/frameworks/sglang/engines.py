@@ -24,6 +24,7 @@ SHARED = Path(os.environ.get("SLIME_PROFILER_SHARED", ROOT.parent / "shared"))
 #: A tiny model and stand-ins for what SGLang imports and a CPU does not use.
 HARNESS = SHARED / "harness" / "sglang_cpu"
 START_S = 600
+LAST_PORT = 65_535
 CONFIG = """
 out: {out}
 profiler:
@@ -72,10 +73,13 @@ def find_python(edition: Edition) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One whose number an engine can add 10,000 to, for a port of its own."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port <= LAST_PORT - 10_000:
+            return port
 
 
 def install_entry_point(folder: Path) -> Path:
