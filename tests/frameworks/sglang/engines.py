@@ -136,7 +136,7 @@ def engine(
             "none",
         ),
         *(*edition.arguments, "--disable-overlap-schedule", "--disable-radix-cache"),
-        *("--dtype", "bfloat16", "--mem-fraction-static", "0.05", "--max-total-tokens", "4096"),
+        *("--dtype", "bfloat16", "--mem-fraction-static", "0.5", "--max-total-tokens", "4096"),
         *("--max-running-requests", "8", "--context-length", "256", "--skip-server-warmup"),
         *("--host", "127.0.0.1", "--port", str(port), "--tp", str(size)),
     ]
