@@ -21,7 +21,7 @@ def around_async_train(call: Call, bound: Bound) -> Any:
 
 def around_update(call: Call, _bound: Bound) -> Any:
     """All trainers are asked for a weight sync; over disk the driver has its part in it."""
-    with timeline.phase("update_weights"):
+    with timeline.phase("update_weights"), timeline.watch_sync():
         return call()
 
 
