@@ -7,7 +7,7 @@
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 120_000;
 const FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"];
 const TAB = "slime_rl_timeline";
 

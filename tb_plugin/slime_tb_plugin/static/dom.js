@@ -24,10 +24,11 @@ export const drawn = (name, attributes = {}, ...children) =>
 /** Nanoseconds with three digits or so: 118 ms, 1.25 s. */
 export function duration(ns) {
   if (ns === null || ns === undefined) return "–";
+  if (ns === 0) return "0";
   for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
     if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(Math.abs(ns) >= 100 * size ? 4 : 3))} ${unit}`;
   }
-  return `${ns} ns`;
+  return `${Number(ns.toPrecision(3))} ns`;
 }
 
 /** Bytes in units of 1000. */

@@ -38,6 +38,7 @@ export async function sync(shown, signal, go) {
       "generating or training. Host times; GB/s are 10⁹ bytes. A column's name says on hover how it was measured. Click a row for its buckets."),
     rows.length ? reportTable(columns, ordered, {
       id: "ledger",
+      boxed: true,
       first: (row) => element("button", { type: "button", onclick: () => open(row) }, row.sync),
       describe: (row) => ({ class: row === chosen ? "link chosen" : "link", onclick: () => open(row) }),
     }) : element("p", {}, "No weight sync was recorded in this attempt. Its phases come from the trainer ranks that send weights."),
@@ -65,7 +66,7 @@ async function detail(row, columns, query, signal) {
     element("h3", {}, "Buckets"),
     buckets.length ? reportTable(
       telling(told.table.columns, buckets).filter(({ name }) => !["attempt", "rollout", "sync", "source", "transport"].includes(name)),
-      buckets, { id: "buckets" }) : element("p", { class: "quiet" }, "No bucket was recorded."),
+      buckets, { id: "buckets", boxed: true }) : element("p", { class: "quiet" }, "No bucket was recorded."),
   ];
 }
 
