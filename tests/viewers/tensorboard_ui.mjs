@@ -30,7 +30,15 @@ async function findTab() {
   throw new Error("the tab is not there");
 }
 
-const perfetto = () => page.frames().find((frame) => frame.url().includes("/perfetto/"));
+/** The frame of the Perfetto UI, which has its address a moment after the tab has put it there. */
+async function findPerfetto() {
+  for (let tries = 0; tries < 600; tries += 1) {
+    const found = page.frames().find((frame) => frame.url().includes("/perfetto/"));
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error("the Perfetto UI is not there");
+}
 
 const COMMANDS = {
   /** Opens TensorBoard at a deep link into the tab. */
@@ -75,7 +83,7 @@ const COMMANDS = {
     [...row.querySelectorAll("td[data-value]")].map((cell) => [cell.dataset.column, { value: JSON.parse(cell.dataset.value), text: cell.innerText.trim() }])))),
   /** Asks the Perfetto UI inside the tab. */
   async query({ sql }) {
-    const frame = perfetto();
+    const frame = await findPerfetto();
     await frame.waitForFunction(() => window.app?.trace && !window.app.isLoadingTrace);
     return frame.evaluate(async (text) => {
       const result = await window.app.trace.engine.query(text);
