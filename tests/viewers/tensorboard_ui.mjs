@@ -40,6 +40,31 @@ async function findPerfetto() {
   throw new Error("the Perfetto UI is not there");
 }
 
+/** Runs in the tab. */
+async function move([kind, count]) {
+  const canvas = document.querySelector(".heat canvas");
+  const heat = canvas.parentElement;
+  const frame = () => new Promise(requestAnimationFrame);
+  const taken = [];
+  heat.scrollTop = 0;
+  await frame();
+  await frame();
+  for (let at = 0; at < count; at += 1) {
+    const before = canvas.dataset.drawn;
+    const begun = performance.now();
+    if (kind === "scroll") heat.scrollTop += 90;
+    else {
+      const { left, top } = canvas.getBoundingClientRect();
+      const where = { bubbles: true, clientX: left + 200 + ((at * 97) % 700), clientY: top + 100 + ((at * 41) % 300) };
+      canvas.dispatchEvent(new MouseEvent("mousemove", where));
+    }
+    for (let tries = 0; tries < 600 && canvas.dataset.drawn === before; tries += 1) await frame();
+    await frame();
+    taken.push(performance.now() - begun);
+  }
+  return taken;
+}
+
 const COMMANDS = {
   /** Opens TensorBoard at a deep link into the tab. */
   async open({ url, link = "", dark = false, search = "" }) {
@@ -96,32 +121,19 @@ const COMMANDS = {
     }, sql);
   },
   /**
-   * Milliseconds from each of so many moves of the heat map, by scrolling or by hovering, until it was drawn anew and a frame with it
-   * came on screen.
+   * Of so many moves of the heat map, by scrolling or by hovering: `frames`, ms of each until it was drawn anew and a frame with it came
+   * on screen, and `cpu`, ms of the page's own thread for one of them.
    */
-  paces: ({ what, moves }) => tab.evaluate(async ([kind, count]) => {
-    const canvas = document.querySelector(".heat canvas");
-    const heat = canvas.parentElement;
-    const frame = () => new Promise(requestAnimationFrame);
-    const taken = [];
-    heat.scrollTop = 0;
-    await frame();
-    await frame();
-    for (let move = 0; move < count; move += 1) {
-      const before = canvas.dataset.drawn;
-      const begun = performance.now();
-      if (kind === "scroll") heat.scrollTop += 90;
-      else {
-        const { left, top } = canvas.getBoundingClientRect();
-        const at = { bubbles: true, clientX: left + 200 + ((move * 97) % 700), clientY: top + 100 + ((move * 41) % 300) };
-        canvas.dispatchEvent(new MouseEvent("mousemove", at));
-      }
-      for (let tries = 0; tries < 600 && canvas.dataset.drawn === before; tries += 1) await frame();
-      await frame();
-      taken.push(performance.now() - begun);
-    }
-    return taken;
-  }, [what, moves]),
+  async paces({ what, moves }) {
+    const inside = await page.context().newCDPSession(page);
+    const busy = async () => (await inside.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value;
+    await inside.send("Performance.enable", { timeDomain: "threadTicks" });
+    const before = await busy();
+    const frames = await tab.evaluate(move, [what, moves]);
+    const cpu = (1000 * ((await busy()) - before)) / moves;
+    await inside.detach();
+    return { frames, cpu };
+  },
   /** What the console of every frame has said since the page was opened. */
   console: () => told,
   address: () => page.url(),

@@ -63,10 +63,11 @@ export const notice = (title, text, isError = false) =>
 /** The colour of a part of the loop, as the page has it now. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-export const legend = (names) =>
+/** Which colour is what; `paint` names the colour of each. */
+export const legend = (names, paint = (name) => name) =>
   element("div", { class: "legend" }, names.map((name) => {
     const mark = element("i");
-    mark.style.background = `var(--${name})`;
+    mark.style.background = `var(--${paint(name)})`;
     return element("span", {}, mark, name);
   }));
 
