@@ -45,12 +45,13 @@ async function move([kind, count]) {
   const canvas = document.querySelector(".heat canvas");
   const heat = canvas.parentElement;
   const frame = () => new Promise(requestAnimationFrame);
+  const state = () => canvas.dataset.drawn + heat.querySelector(".frame").style.transform;
   const taken = [];
   heat.scrollTop = 0;
   await frame();
   await frame();
   for (let at = 0; at < count; at += 1) {
-    const before = canvas.dataset.drawn;
+    const before = state();
     const begun = performance.now();
     if (kind === "scroll") heat.scrollTop += 90;
     else {
@@ -58,7 +59,7 @@ async function move([kind, count]) {
       const where = { bubbles: true, clientX: left + 200 + ((at * 97) % 700), clientY: top + 100 + ((at * 41) % 300) };
       canvas.dispatchEvent(new MouseEvent("mousemove", where));
     }
-    for (let tries = 0; tries < 600 && canvas.dataset.drawn === before; tries += 1) await frame();
+    for (let tries = 0; tries < 600 && state() === before; tries += 1) await frame();
     await frame();
     taken.push(performance.now() - begun);
   }
