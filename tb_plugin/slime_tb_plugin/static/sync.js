@@ -57,7 +57,7 @@ async function detail(row, columns, query, signal) {
     element("h3", {}, `Sync ${row.sync} of ${row.source}`),
     row.longest_pole ? element("p", {}, "The longest piece is ", element("strong", {}, row.longest_pole), ` with ${say(row.longest_pole_ms, "ms")}. `,
       row.bound_ratio ? `The sync took ${say(row.bound_ratio, "ratio")} times its lower bound, ${size(row.bytes)} over ${say(row.bound_link_gb_s, "GB/s")} (${row.bound_basis}).` : "") : null,
-    element("div", { class: "bar" }, legend([...new Set(told.phases.map((phase) => phase.phase))], paint),
+    element("div", { class: "bar" }, legend([...new Set(told.phases.map(({ phase }) => (phase in PAINT ? phase : "others")))], paint),
       saveButton(() => chart, `sync-${row.sync}`)),
     chart,
     element("h3", {}, "What the source did"),
