@@ -12,7 +12,7 @@ from slime_profiler_plugin.testing import ProcessFile, write_synthetic_run
 
 pytest.importorskip("duckdb")
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 ROUTE = "data/plugin/scalars/"
 
 
