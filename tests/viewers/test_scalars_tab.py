@@ -13,7 +13,7 @@ from slime_profiler_plugin.testing import ProcessFile, write_synthetic_run
 pytest.importorskip("duckdb")
 
 pytestmark = pytest.mark.timeout(600)
-ROUTE = "data/plugin/scalars/"
+PLUGIN = {"plugin": "scalars"}
 
 
 def report(run, logs, view):
@@ -39,8 +39,7 @@ def test_scalars_stand_in_their_tab_and_follow_a_run_that_grows(tmp_path, monkey
     logs = tmp_path / "logs"
     run = write_synthetic_run(tmp_path / "runs", rollouts=2).folder
     report(run, logs, "sync")
-    options = ("--load_fast", load_fast, "--reload_interval", "1")
-    with run_tensorboard(logs, tmp_path, *options) as server:
+    with run_tensorboard(logs, tmp_path, options=("--load_fast", load_fast)) as server:
         for rollouts in (2, 4):
             write_synthetic_run(tmp_path / "runs", rollouts=rollouts)
             syncs, _ = report(run, logs, "sync")
@@ -48,22 +47,23 @@ def test_scalars_stand_in_their_tab_and_follow_a_run_that_grows(tmp_path, monkey
             for name in ("wall_ms", "exposed_ms", "send_ms"):
                 points = server.wait_for(
                     lambda answer, wanted=rollouts: len(answer) == wanted,
-                    f"{ROUTE}scalars",
+                    "scalars",
                     run=run.name,
                     tag=f"sync/{name}",
+                    **PLUGIN,
                 )
                 shown = {step: value for _, step, value in points}
                 assert shown == pytest.approx({step: row[name] for step, row in syncs.items()})
         assert "0 values added" in report(run, logs, "sync")[1]
         # A later attempt takes up at rollout 1; what was there from it on is gone.
         again = write_attempt(tmp_path / "runs", 0, range(3), 100)
-        about = {"run": again.name, "tag": "rollout/wall_ms"}
+        about = {"run": again.name, "tag": "rollout/wall_ms", **PLUGIN}
         report(again, logs, "rollout")
-        server.wait_for(lambda answer: len(answer) == 3, f"{ROUTE}scalars", **about)
+        server.wait_for(lambda answer: len(answer) == 3, "scalars", **about)
         write_attempt(tmp_path / "runs", 1, range(1, 2), 7)
         report(again, logs, "rollout")
-        shown = server.wait_for(lambda answer: len(answer) == 2, f"{ROUTE}scalars", **about)
+        shown = server.wait_for(lambda answer: len(answer) == 2, "scalars", **about)
         assert [(step, value) for _, step, value in shown] == [(0, 100), (1, 7)]
-        tags = server.ask(f"{ROUTE}tags")[run.name]
+        tags = server.ask("tags", **PLUGIN)[run.name]
         assert {"rollout/wall_ms", "rollout/idle_ms", "sync/bytes", "sync/gb_s"} <= set(tags)
         assert "host clock" in tags["rollout/wall_ms"]["description"]

@@ -14,7 +14,7 @@ from slime_profiler_plugin.demo.driver import shared_environment
 from slime_profiler_plugin.identity import RUN_ID_VARIABLE
 
 pytestmark = pytest.mark.timeout(600)
-ROUTE = "data/plugin/pytorch_profiler/"
+PLUGIN = {"plugin": "pytorch_profiler"}
 CONFIG = """
 outputs: {records: true}
 profiler:
@@ -32,13 +32,13 @@ def test_the_ranks_of_a_rollout_are_workers_of_one_run(tmp_path):
     run_bare(Settings(rollouts=2, engines=1), ProcessSetup(environment=environment))
     run = f"{environment[RUN_ID_VARIABLE]}/traces/rollout_000001"
     with run_tensorboard(out, tmp_path) as server:
-        found = server.wait_for(lambda answer: not answer["loading"] and answer["runs"], f"{ROUTE}runs")
+        found = server.wait_for(lambda answer: not answer["loading"] and answer["runs"], "runs", **PLUGIN)
         assert found["runs"] == [run]
         # Rank 0 alone sends weights. For ranks that communicate differently there is no view `Distributed`.
-        assert {"Overview", "Operator", "Trace"} <= set(server.ask(f"{ROUTE}views", run=run))
-        workers = server.ask(f"{ROUTE}workers", run=run, view="Overview")
+        assert {"Overview", "Operator", "Trace"} <= set(server.ask("views", run=run, **PLUGIN))
+        workers = server.ask("workers", run=run, view="Overview", **PLUGIN)
         assert sorted(workers) == ["actor-0", "actor-1"]
         for worker in workers:
-            (span,) = server.ask(f"{ROUTE}spans", run=run, worker=worker)
+            (span,) = server.ask("spans", run=run, worker=worker, **PLUGIN)
             about = {"run": run, "worker": worker, "span": span}
-            assert server.ask(f"{ROUTE}overview", **about, view="Overview")["steps"]["rows"]
+            assert server.ask("overview", view="Overview", **about, **PLUGIN)["steps"]["rows"]

@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.demo._group import BroadcastGroup, Store, host_store
 from slime_profiler_plugin.demo._weights import Bucket, Part, convert_parts, describe_bucket
-from slime_profiler_plugin.phases import define_phase
 
 from ._protocol import EngineCalls, Fields, Sent
 from ._rank import SyncRank
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-define_phase(
-    "bucket_lock_release",
-    parents=("weight_sync",),
-    roles=("actor",),
-    doc="Give back the right to use the engines' channel.",
-)
 
 
 class NcclSender:
