@@ -1,7 +1,7 @@
 """What tables cost: making the cache, and each view with it, beside pandas reading the same files.
 
-``python benchmarks/report.py`` takes both sizes that we promise something for, `--rollouts` and `--ranks` another
-one; ``--small`` is a quick look.
+``python benchmarks/report.py`` takes both sizes that we promise something for, `--rollouts` and `--ranks`
+another one; ``--small`` is a quick look.
 """
 
 from __future__ import annotations
