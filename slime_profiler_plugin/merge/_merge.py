@@ -21,6 +21,7 @@ from ._archive import Archived, Member, archive_sources, refuse_inputs
 from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
 from ._chosen import Who, choose_traces, tell_nothing_chosen, tell_unmet
 from ._clock_check import check_report
+from ._filters import NOT_OF_CATEGORY, TOO_SHORT
 from ._flows import IdSource
 from ._ledger import Ledger
 from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_trace
@@ -275,7 +276,8 @@ class _RunOutput:
 
     def _note_input(self, extra: TraceSource, output: Path) -> None:
         path = extra.trace.path
-        if extra.survey.is_wall and not extra.ledger.written:
+        is_filtered = not {NOT_OF_CATEGORY, TOO_SHORT}.isdisjoint(extra.ledger.dropped)
+        if extra.survey.is_wall and not extra.ledger.written and not is_filtered:
             self._warnings.append(f"{path}: nothing of it lies in the time of {output.name}")
         clock = WALL_CLOCK if extra.survey.is_wall else UNKNOWN_CLOCK
         self.inputs[path] = InputReport(

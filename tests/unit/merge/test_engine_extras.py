@@ -86,6 +86,16 @@ def test_ranks_and_roles_choose_among_them_too(tmp_path, made):
         assert sorted(told for told in report.left_out if str(tmp_path) in told) == sorted(left_out)
 
 
+def test_a_trace_of_which_nothing_was_asked_for_is_not_said_to_lie_elsewhere(tmp_path, made):
+    engine = extra(tmp_path / "p-TP-0.trace.json", [("e", unix_us(made, ROLLOUTS[0]), 5)])
+    report = merge([made.folder, engine], tmp_path / "out", 0, categories=frozenset({"phase"}))
+    assert report.warnings == []
+    report = merge([made.folder, engine], tmp_path / "out", 0, min_duration_ns=6000)
+    assert report.warnings == []
+    report = merge([made.folder, engine], tmp_path / "out", 1)
+    assert report.warnings == [f"{engine}: nothing of it lies in the time of rollout_000001.trace.json.gz"]
+
+
 def test_only_a_trace_beside_the_run_is_of_the_role(tmp_path, made):
     judge = extra(tmp_path / "judge.json", [("a", unix_us(made, ROLLOUTS[0]), 5)])
     with pytest.raises(MergeError, match="no process is of rank 7; there are: 0 to 1"):
