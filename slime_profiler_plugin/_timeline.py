@@ -36,6 +36,12 @@ class Span(Protocol):
     def end(self, **fields: Any) -> None:
         """Close the span; the fields are added. A second call does nothing."""
 
+    def cancel(self) -> None:
+        """Record nothing of the span: it was not what it was taken for. Nothing after `end`."""
+
+    def set_rollout(self, rollout_id: int | str, /) -> None:
+        """The span belongs to that rollout, whichever it was when it began. Nothing after `end`."""
+
     def inside(self) -> PhaseContext:
         """Context manager: what this thread or task records within has the span as parent."""
 
@@ -76,6 +82,12 @@ class _NoopSpan:
         return "_NOOP_SPAN"
 
     def end(self, **_fields: Any) -> None:
+        return None
+
+    def cancel(self) -> None:
+        return None
+
+    def set_rollout(self, _rollout_id: int | str, /) -> None:
         return None
 
     def inside(self) -> PhaseContext:
@@ -141,6 +153,8 @@ class Timeline:
     ``begin(name, **fields)`` … ``span.end(**more)``
         The same for spans that do not nest in a ``with``; may end on another thread. What is
         recorded meanwhile has the span as parent only within ``with span.inside()``.
+        ``span.cancel()`` in place of `end` records nothing; ``span.set_rollout(r)`` says what it
+        belongs to when that is known only then.
     ``mark(name, **fields)``
         A point in time.
     ``rollout(r)``
@@ -153,6 +167,10 @@ class Timeline:
     ``source()``
         This process as the sender of a weight sync, ``None`` while off. Hand it to the
         receiver, whose records then name it: it tells incarnations apart.
+    ``watch_sync()``
+        Context manager around one weight sync of all, in the process that waits for it, and in no
+        other. Where the configuration has a `trigger`, one that takes unusually long makes the chosen
+        ranks record a profiler window some rollouts later.
     ``export_window()``
         The point of the loop where this rank would wait anyway: a profiler window whose last
         rollout this is ends here and is written. What follows is not in it.
@@ -172,6 +190,7 @@ class Timeline:
         "set_identity",
         "set_rollout",
         "source",
+        "watch_sync",
     )
 
     phase: Callable[..., PhaseContext]
@@ -181,6 +200,7 @@ class Timeline:
     set_rollout: Callable[[int | str | None], None]
     set_identity: Callable[..., None]
     source: Callable[[], str | None]
+    watch_sync: Callable[[], PhaseContext]
     export_window: Callable[[], None]
     flush: Callable[[], None]
     _recorder: Recorder | None
@@ -206,6 +226,7 @@ class Timeline:
         self.set_rollout = _off_set_rollout
         self.set_identity = _off_set_identity
         self.source = _off_source
+        self.watch_sync = noop_phase
         self.export_window = _off_step
         self.flush = _off_flush
 
@@ -218,6 +239,7 @@ class Timeline:
         self.set_rollout = recorder.set_rollout
         self.set_identity = recorder.set_identity
         self.source = recorder.source
+        self.watch_sync = recorder.watch_sync
         self.export_window = recorder.export_window
         self.flush = recorder.flush
 

@@ -302,12 +302,26 @@ def list_(folder: Path, as_json: bool) -> None:
     metavar="G",
     help="The slowest link that weights cross, 10^9 bytes per second. Default: the best that was measured.",
 )
-def report(run: Path, rollout: str, views: tuple[str, ...], form: str, link_gb_s: float | None) -> None:
+@click.option(
+    "--tensorboard",
+    "log_folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also bring scalars of each finished rollout up to date, in an event file below DIR.",
+)
+def report(
+    run: Path,
+    rollout: str,
+    views: tuple[str, ...],
+    form: str,
+    link_gb_s: float | None,
+    log_folder: Path | None,
+) -> None:
     """Tables about a run: what its rollouts, weight syncs and ranks spent their time on.
 
     Exit code: 0; 1 no data; 2 usage; 3 lines that could not be read.
     """
-    from slime_profiler_plugin.analyze import DEFAULT_VIEWS, RunTables
+    from slime_profiler_plugin.analyze import DEFAULT_VIEWS, RunTables, write_scalars
 
     chosen = views or DEFAULT_VIEWS
     if form == "csv" and len(chosen) != 1:
@@ -316,6 +330,8 @@ def report(run: Path, rollout: str, views: tuple[str, ...], form: str, link_gb_s
         rollouts = tables.choose(rollout)
         answers = [tables.view(name, rollouts, link_gb_s) for name in chosen]
         _print_tables(tables, answers, form)
+        if log_folder is not None:
+            print_line(str(write_scalars(run, tables, log_folder)), err=True)
         sys.exit(_FINDINGS if tables.unreadable() else 0)
 
 
@@ -554,7 +570,12 @@ def _print_report(report: MergeReport) -> None:
 @contextmanager
 def _tables_errors(verb: str) -> Iterator[None]:
     """What keeps a run's tables from being made or asked, as messages and exit codes."""
-    from slime_profiler_plugin.analyze import NoDataError, TablesError, TablesUnavailableError
+    from slime_profiler_plugin.analyze import (
+        EventFileError,
+        NoDataError,
+        TablesError,
+        TablesUnavailableError,
+    )
     from slime_profiler_plugin.merge import MergeUsageError
     from slime_profiler_plugin.read import FolderOfRunsError, ReadError
 
@@ -565,7 +586,7 @@ def _tables_errors(verb: str) -> Iterator[None]:
         sys.exit(_FAILED)
     except (MergeUsageError, TablesError) as error:
         _fail(str(error), _USAGE)
-    except (ReadError, NoDataError, TablesUnavailableError) as error:
+    except (ReadError, NoDataError, TablesUnavailableError, EventFileError) as error:
         _fail(str(error), _FAILED)
 
 

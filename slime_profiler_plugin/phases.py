@@ -62,10 +62,14 @@ def _built_in() -> Iterator[PhaseDefinition]:
         _TRAINER,
         (),
         {
+            "trainer_init": "Set up Megatron's groups, make the model and load it.",
+            "train_rollout": "All that a trainer rank does with a rollout, but for making its data ready.",
+            "actor_train": "The optimizer steps of a rollout.",
             "data_preprocess": "Turn rollout samples into this rank's training batches.",
             "ref_log_probs": "Log-probabilities under the reference model.",
             "teacher_log_probs": "Log-probabilities under the teacher model.",
             "log_probs": "Log-probabilities under the model being trained.",
+            "values": "Values under the critic.",
             "advantages": "Advantages and returns.",
             "train_step": "One optimizer step, all its micro-batches.",
             "train_wait": "Waiting for the next rollout's data.",
@@ -77,7 +81,7 @@ def _built_in() -> Iterator[PhaseDefinition]:
     )
     yield from define(
         _TRAINER,
-        ("train_step", "ref_log_probs", "teacher_log_probs", "log_probs"),
+        ("train_step", "ref_log_probs", "teacher_log_probs", "log_probs", "values"),
         {
             "forward_backward": "Forward and backward of all micro-batches of a step.",
         },
@@ -195,12 +199,15 @@ def _built_in() -> Iterator[PhaseDefinition]:
         ("weight_sync",),
         {
             "tp_gather": "Gather a tensor-parallel parameter.",
+            "pp_gather": "Fetch the parameters that other pipeline stages have.",
             "ep_gather": "Gather expert-parallel parameters.",
             "weight_convert": "Convert parameters to the engine's names and layout.",
             "bucket_ready": "Fill one bucket: until its tensors can be sent.",
             "bucket_lock_wait": "Wait for the right to use the engines' channel.",
+            "bucket_hand_over": "Give this rank's part of a bucket to the rank that sends it.",
             "bucket_send": "Send one bucket.",
             "bucket_ack": "Wait until the engines say they have loaded a bucket.",
+            "bucket_lock_release": "Give back the right to use the engines' channel.",
             "barrier": "Wait for the other trainer ranks.",
         },
     )
@@ -208,6 +215,7 @@ def _built_in() -> Iterator[PhaseDefinition]:
         _SYNC_OR_DRIVER,
         ("weight_sync",),
         {
+            "engine_wait": "Wait until the engines say they have done what they were asked to.",
             "continue_generation": "Ask the engines to go on generating.",
             "sync_complete": "Last bookkeeping: every engine has the new weights.",
         },
@@ -217,6 +225,8 @@ def _built_in() -> Iterator[PhaseDefinition]:
         ("weight_sync",),
         {
             "shard_write": "Write one file of weights.",
+            "shard_finalize": "Agree with all ranks on the files of a version, and give them their names.",
+            "post_write": "What the user has done with files of weights before the engines look for them.",
             "delta_encode": "Encode the difference to the last published weights.",
             "delta_publish": "Write and announce a difference.",
         },
@@ -229,6 +239,13 @@ def _built_in() -> Iterator[PhaseDefinition]:
             "engine_load": "Copy received weights into the model.",
             "engine_pull": "Fetch published weights.",
             "engine_flush": "Drop the key-value cache.",
+        },
+    )
+    yield from define(
+        ("engine_client",),
+        (),
+        {
+            "engine_request": "A request to an engine's server, until it is answered.",
         },
     )
     yield from define(

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from slime_profiler_plugin.config import SWITCH_VARIABLE
-
 from ._frameworks import attach_all
+from ._hand_on import hand_on
+from ._switch import SWITCH, may_record
 from ._targets import Target
 from ._wrap import Bound, wrap
 
@@ -20,15 +20,16 @@ PARSE: Final = Target(
 
 
 def wait_for_slime_arguments() -> None:
-    """When slime has parsed its arguments: attach, if they say so."""
+    """When slime has parsed its arguments: attach, if they or the environment say so, its workers too."""
     wrap(PARSE, _around_parse)
 
 
 def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
     arguments = call()
     said = getattr(arguments, KEY, None)
-    if said:
-        if not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
-            os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"
+    if said and not os.environ.get(SWITCH, "").strip():  # empty is not set, here as everywhere
+        os.environ[SWITCH] = said if isinstance(said, str) else "timeline"
+    if may_record(os.environ):
         attach_all()
+        hand_on(os.environ)
     return arguments

@@ -49,7 +49,8 @@ def owner_of(target: Target, module: ModuleType) -> Any:
     owner: Any = module
     for part in target.name.split(".")[:-1]:
         owner = getattr(owner, part)
-    return owner
+    # A class that ``@ray.remote`` decorates is hidden behind what makes its actors.
+    return getattr(getattr(owner, "__ray_metadata__", None), "modified_class", owner)
 
 
 def check_target(target: Target, module: ModuleType) -> TargetState:

@@ -82,6 +82,16 @@ def unwrap_all() -> None:
     _wanted.clear()
 
 
+def remember_state(state: TargetState) -> None:
+    """`states` says so of a target that somebody else places."""
+    _states[state.target] = state
+
+
+def remember_placed(owner: Any, attribute: str, wrapper: Any, before: Any) -> None:
+    """`unwrap_all` puts `before` back, where `wrapper` still is what stands there."""
+    _placed.append(_Placed(owner, attribute, wrapper, before))
+
+
 def wrapped(function: Callable[..., Any], around: Around, name: str) -> Any:
     """A callable that does what `function` does, with `around` around it, for whoever places it himself."""
     return _wrapper(function, around, name)

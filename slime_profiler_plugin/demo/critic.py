@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from slime_profiler_plugin._timeline import timeline
-from slime_profiler_plugin.phases import define_phase
 
 from . import _group
 from ._group import Store
@@ -16,8 +15,6 @@ from ._settings import Sample, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-define_phase("values", roles=("critic",), doc="Values of the samples under the critic's model.")
 
 #: Away from the seeds of the actor and the engines.
 _SEED_OFFSET: Final = 1000

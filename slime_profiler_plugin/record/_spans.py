@@ -13,6 +13,7 @@ from slime_profiler_plugin._timeline import Span, noop_span
 from ._context import PARENT, Node, next_id, take_out
 from ._fields import plain
 from ._guard import FAILURE, RAISED, is_theirs
+from ._lines import check_rollout
 
 if TYPE_CHECKING:
     from ._hot import HotPath
@@ -82,6 +83,25 @@ class OpenSpan:
                 self._finish(end, fields)
                 raise
             hot.guard.failed("phase", error)
+
+    def cancel(self) -> None:
+        """Nothing is recorded; nor by a later `end`."""
+        if next(self._ends):
+            return
+        hot = self._hot
+        try:
+            if self._opened is not None:
+                self._opened.close(self)
+        except FAILURE as error:
+            if is_theirs(error):
+                raise
+            hot.guard.failed("phase", error)
+        hot.open.pop(self.id, None)
+
+    def set_rollout(self, rollout_id: object, /) -> None:
+        """The span belongs to that rollout, whichever it was when it began."""
+        with self._hot.guard.refusing("rollout"):
+            self.rollout = check_rollout(rollout_id)
 
     def _finish(self, end_ns: int, fields: dict[str, object]) -> None:
         """A second time, what the first has left undone."""

@@ -2,5 +2,6 @@
 
 from ._functions import TARGETS
 from ._instrument import instrument, register
+from ._ranks import tell_ranks
 
-__all__ = ["TARGETS", "instrument", "register"]
+__all__ = ["TARGETS", "instrument", "register", "tell_ranks"]

@@ -3,7 +3,8 @@
 SGLang imports this in all its processes, with the switch off too: it stays small.
 """
 
+from ._place import INDEX_VARIABLE
 from ._register import register
 from ._targets import TARGETS
 
-__all__ = ["TARGETS", "register"]
+__all__ = ["INDEX_VARIABLE", "TARGETS", "register"]

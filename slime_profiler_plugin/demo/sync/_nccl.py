@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.demo._group import BroadcastGroup, Store, host_store
 from slime_profiler_plugin.demo._weights import Bucket, Part, convert_parts, describe_bucket
-from slime_profiler_plugin.phases import define_phase
 
 from ._protocol import EngineCalls, Fields, Sent
 from ._rank import SyncRank
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-define_phase(
-    "bucket_lock_release",
-    parents=("weight_sync",),
-    roles=("actor",),
-    doc="Give back the right to use the engines' channel.",
-)
 
 
 class NcclSender:
@@ -47,7 +39,7 @@ class NcclSender:
             if self._rank.is_source:
                 sizes = [
                     self._send_bucket(number, parts, engines, fields)
-                    for number, parts in enumerate(self._rank.buckets())
+                    for number, parts in enumerate(self._rank.buckets(fields))
                 ]
         return Sent(buckets=len(sizes), bytes=sum(sizes))
 
@@ -73,7 +65,7 @@ class NcclSender:
         assert self._group is not None, "sent before the engines were connected"
         with timeline.phase("weight_convert", bucket=number, **fields):
             converted = convert_parts(self._rank.parameters, parts)
-        bucket = describe_bucket(number, converted, fields)
+            bucket = describe_bucket(number, converted, fields)
         about = bucket.fields()
         # A span, which need not nest: elsewhere buckets come out of generators.
         ready = timeline.begin("bucket_ready", **about)

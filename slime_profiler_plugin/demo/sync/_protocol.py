@@ -10,14 +10,6 @@ import msgspec
 
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.demo._settings import Transport
-from slime_profiler_plugin.phases import define_phase
-
-define_phase(
-    "engine_wait",
-    parents=("weight_sync",),
-    roles=("actor", "driver"),
-    doc="Wait until the engines have fetched or loaded published weights.",
-)
 
 #: The fields that every phase of a sync carries.
 Fields: TypeAlias = Mapping[str, Any]

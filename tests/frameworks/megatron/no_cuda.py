@@ -56,6 +56,7 @@ class _OnCpu(TorchFunctionMode):
         self, function: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        kwargs.pop("pin_memory", None)  # pages are locked for a device only
         name = getattr(function, "__name__", "")
         if _is_cuda(kwargs.get("device")):
             kwargs["device"] = "cpu"

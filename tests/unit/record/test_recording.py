@@ -27,6 +27,31 @@ def start(out: Path, **identity: Any) -> None:
     assert timeline.start({"out": str(out), "outputs": {"nvtx": False}}, **given)
 
 
+def test_a_cancelled_span_is_not_recorded_and_another_says_late_what_it_belongs_to(tmp_path: Path) -> None:
+    start(tmp_path)
+    cancelled = timeline.begin("bucket_ready")
+    with cancelled.inside(), timeline.phase("tp_gather"):
+        pass
+    cancelled.cancel()
+    cancelled.end()
+    waited = timeline.begin("train_wait")
+    waited.set_rollout(7)
+    waited.end()
+    waited.cancel()
+    refused = timeline.begin("train_wait")
+    refused.set_rollout(-1)
+    refused.end()
+    got = stop(tmp_path)
+    assert [(phase.name, phase.rollout) for phase in got.phases] == [
+        ("tp_gather", "initial"),
+        ("train_wait", 7),
+        ("train_wait", "initial"),
+    ]
+    assert [drop.what for drop in got.drops] == ["rollout"]
+    timeline.begin("off").cancel()
+    timeline.begin("off").set_rollout(1)
+
+
 def test_phases_nest(tmp_path: Path) -> None:
     start(tmp_path)
     with timeline.phase("train_step"):

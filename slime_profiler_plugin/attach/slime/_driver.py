@@ -1,0 +1,24 @@
+"""Phases of the driver: the rollout that it is about, and having the engines read a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slime_profiler_plugin._timeline import timeline
+from slime_profiler_plugin.attach._wrap import Bound
+
+from ._sync import Call, argument, reloading
+
+
+def around_async_train(call: Call, bound: Bound) -> Any:
+    """A rollout's training is asked for, of the actor or of the critic."""
+    timeline.set_rollout(argument(bound, 1, "rollout_id"))
+    return call()
+
+
+def around_reload(call: Call, bound: Bound) -> Any:
+    """All engines read what the trainers have written."""
+    if not timeline.on:
+        return call()
+    with reloading(str(argument(bound, 2, "weight_version"))):
+        return call()
