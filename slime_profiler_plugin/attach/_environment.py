@@ -17,6 +17,7 @@ PATH_VARIABLE: Final = "PYTHONPATH"
 #: Holds nothing but ``sitecustomize.py``.
 AUTOLOAD_FOLDER: Final = Path(__file__).resolve().parent / "autoload"
 _ENV_VARS: Final = "env_vars"
+_NULL: Final = Raw(b"null")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -63,7 +64,8 @@ def add_to_runtime_env(text: str, config: str, environ: Mapping[str, str]) -> st
     """
     switch = switch_for(config, environ)
     outer = _members(text or "{}", "the runtime environment")
-    variables = _members(outer.get(_ENV_VARS, b"{}"), _ENV_VARS)
+    given = outer.get(_ENV_VARS, _NULL)
+    variables = {} if given == _NULL else _members(given, _ENV_VARS)  # to Ray, too, none
     path = "${PYTHONPATH}"
     if PATH_VARIABLE in variables:
         try:

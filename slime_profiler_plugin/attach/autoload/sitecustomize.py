@@ -10,7 +10,7 @@ import sys
 
 _FLAG = "--communication-timeline"
 _SWITCH, _TIMELINE = "SLIME_PROFILER", "SLIME_COMMUNICATION_TIMELINE"
-#: The words of `config` for off.
+#: As in `slime_profiler_plugin._switch`, which is not imported while off.
 _OFF = ("off", "0", "false", "no", "none")
 #: What the other variable says where it does not switch on.
 _UNSET = ("", "0")

@@ -23,7 +23,7 @@ from slime_profiler_plugin.launch import LaunchUsageError, plan
 OURS = str(AUTOLOAD_FOLDER)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"env_vars": {}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"env_vars": {}}', '{"env_vars": null}'])
 def test_without_a_path_the_nodes_own_stays_behind_ours(text):
     found = json.loads(add_to_runtime_env(text, "kernels", {}))
     assert found == {"env_vars": {"SLIME_PROFILER": "kernels", "PYTHONPATH": OURS + ":${PYTHONPATH}"}}
@@ -101,7 +101,10 @@ def test_the_verb_prints_only_json_or_fails_with_a_reason():
     ("arguments", "environ", "switch", "command"),
     [
         (["train.py", "--lr", "1"], {}, "timeline", ["train.py", "--lr", "1"]),
-        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "off"}, "kernels", ["train.py"]),
+        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "off"}, "off", ["train.py"]),
+        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "timeline"}, "kernels", ["train.py"]),
+        (["train.py"], {"SLIME_PROFILER": " No"}, "No", ["train.py"]),
+        (["train.py"], {"SLIME_PROFILER": " "}, "timeline", ["train.py"]),
         (["--config=kernels", "t.py", "--config", "theirs"], {}, "kernels", ["t.py", "--config", "theirs"]),
         (["t.py", "--communication-timeline", "x"], {}, "timeline", ["t.py", "x"]),
         (["--communication-timeline", "t.py"], {"SLIME_PROFILER": "kernels"}, "kernels", ["t.py"]),
@@ -165,6 +168,22 @@ def test_the_processes_of_a_launched_program_are_one_run_and_one_attempt(tmp_pat
 def test_what_launch_refuses(arguments):
     with pytest.raises(LaunchUsageError, match="usage: "):
         plan(arguments, ["python"], {})
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_where_python_would_attach_nothing_launch_says_so(option, tmp_path):
+    # with -I and -E the package has to be found otherwise; that is what `-m` does
+    code = (
+        "import runpy, sys\n"
+        f"sys.path[:0] = {[str(Path(__file__).resolve().parents[3]), *sys.path]!r}\n"
+        "sys.argv = ['launch', 'program.py']\n"
+        "runpy.run_module('slime_profiler_plugin.launch', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, option, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("slime_profiler_plugin.launch: with -E, -I or -S")
 
 
 def test_a_launched_program_is_its_own(tmp_path):
