@@ -37,7 +37,8 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
     """The process that takes the place of one with these `arguments`.
 
     `interpreter`: Python with the options it was started with. What ``SLIME_PROFILER`` says counts where no
-    configuration is given; ``off`` always counts. Raises `LaunchUsageError`, `config.ConfigError`.
+    configuration is given; ``off`` always counts. Raises `LaunchUsageError`, `EnvironmentUsageError`,
+    `config.ConfigError`.
 
     >>> plan(["--config", "kernels", "train.py", "--lr", "1"], ["python"], {}).command
     ['python', 'train.py', '--lr', '1']
@@ -67,6 +68,7 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
 
 def main() -> None:
     """Run the program in this process's place; exit status 2 where that cannot be."""
+    from .attach import EnvironmentUsageError
     from .config import ConfigError
 
     if sys.flags.ignore_environment or sys.flags.no_site:
@@ -77,7 +79,7 @@ def main() -> None:
     interpreter = [sys.executable, *own[1 : own.index("-m")]] if "-m" in own else [sys.executable]
     try:
         launch = plan(sys.argv[1:], interpreter, os.environ)
-    except (LaunchUsageError, ConfigError) as error:
+    except (LaunchUsageError, EnvironmentUsageError, ConfigError) as error:
         sys.exit(_refuse(error))
     os.execve(launch.command[0], launch.command, {**os.environ, **launch.variables})
 

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from slime_profiler_plugin.attach import (
     AUTOLOAD_FOLDER,
     EnvironmentUsageError,
+    _environment,
     add_to_runtime_env,
     environment_for,
     shell_lines,
@@ -50,6 +52,7 @@ def test_every_other_value_stays_byte_for_byte():
     [
         ("[]", "the runtime environment is no JSON object"),
         ("{", "the runtime environment is no JSON object"),
+        ('{"a": "\udcff"}', "may hold bytes that are not UTF-8"),
         ('{"env_vars": 3}', "env_vars is no JSON object"),
         ('{"env_vars": {"PYTHONPATH": ["/a"]}}', "PYTHONPATH is no text"),
     ],
@@ -121,6 +124,13 @@ def test_each_launch_has_an_id_and_one_inside_another_has_the_same():
     assert first != second
     inside = plan(["t.py"], ["python"], {"SLIME_PROFILER_LAUNCHED": first})
     assert "SLIME_PROFILER_LAUNCHED" not in inside.variables
+
+
+def test_a_folder_that_cannot_stand_on_a_path_is_refused(monkeypatch):
+    monkeypatch.setattr(_environment, "AUTOLOAD_FOLDER", Path("/a:b"))
+    for ask in (shell_lines, environment_for, partial(add_to_runtime_env, "{}")):
+        with pytest.raises(EnvironmentUsageError, match="'/a:b' has a ':' in it"):
+            ask("timeline", {})
 
 
 #: A driver and the two processes it starts, which nothing but our launcher joins.
