@@ -108,6 +108,7 @@ def test_result_arguments_and_signature_stay(name, imported):
     assert module.plain("x", c=5) == "x"
     assert (module.calls, seen) == ([("x", 2, 5)], [(("x",), {"c": 5})])
     assert str(inspect.signature(module.plain)) == "(a, b=2, *, c=3)"
+    assert inspect.getfullargspec(module.plain) == inspect.getfullargspec(module.from_the_start)
     assert (module.plain.__doc__, module.plain.__name__) == ("Doc.", "plain")
     assert [state.status for state in states()] == ["attached"]
     assert not any("attach" in type(finder).__module__ for finder in sys.meta_path)
