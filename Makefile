@@ -11,6 +11,7 @@ NODE := .cache/node
 MEGATRON := .cache/venvs/megatron
 # Named after its lock: another lock is another environment.
 SGLANG := .cache/venvs/sglang-$(shell sha256sum requirements/sglang.txt | cut -c1-12)
+SGLANG_NEWEST := .cache/venvs/sglang-newest-$(shell sha256sum requirements/sglang-newest.txt | cut -c1-12)
 SLIME := .cache/venvs/slime-$(shell sha256sum requirements/slime.txt | cut -c1-12)
 
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
@@ -19,7 +20,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/.cache/hypothesis
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test full fuzz gpu lint format types contracts bench browser megatron sglang slime pictures lock install clean
+.PHONY: help demo test full fuzz gpu lint format types contracts bench browser megatron sglang sglang-newest slime pictures lock install clean
 
 help:
 	@echo "make demo       record a small real RL loop, merge it, say how to open it"
@@ -32,6 +33,7 @@ help:
 	@echo "make browser    playwright-core, with which tests drive Chromium (needs npm)"
 	@echo "make megatron   the environment of the tests with Megatron-Core; they skip without it"
 	@echo "make sglang     the environment of the tests with SGLang (Python 3.11); they skip without it"
+	@echo "make sglang-newest   the same with the newest SGLang that we have tried"
 	@echo "make slime      the environment of the tests with slime (Python 3.11); needs SLIME_CHECKOUT and"
 	@echo "                MEGATRON_CHECKOUT, and fails without them"
 	@echo "make pictures   renew the pictures of the README from a demo in Chromium"
@@ -97,20 +99,18 @@ megatron:
 	echo "$$hash" >$(MEGATRON)/.lock
 
 $(SGLANG)/.ready: requirements/sglang.txt
+$(SGLANG_NEWEST)/.ready: requirements/sglang-newest.txt
+$(SLIME)/.ready: requirements/slime.txt
+$(SGLANG)/.ready $(SGLANG_NEWEST)/.ready $(SLIME)/.ready:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang wheels here are for Python 3.11; set PYTHON=...")'
-	rm -rf $(SGLANG)
-	$(PYTHON) -m venv $(SGLANG)
-	$(SGLANG)/bin/python -m pip install --quiet --no-deps --requirement requirements/sglang.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-deps --requirement $<
 	touch $@
 
 sglang: $(SGLANG)/.ready
 
-$(SLIME)/.ready: requirements/slime.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "SGLang wheels here are for Python 3.11; set PYTHON=...")'
-	rm -rf $(SLIME)
-	$(PYTHON) -m venv $(SLIME)
-	$(SLIME)/bin/python -m pip install --quiet --no-deps --requirement requirements/slime.txt
-	touch $@
+sglang-newest: $(SGLANG_NEWEST)/.ready
 
 # What is missing is said before minutes of installing.
 slime:

@@ -167,6 +167,10 @@ class Timeline:
     ``source()``
         This process as the sender of a weight sync, ``None`` while off. Hand it to the
         receiver, whose records then name it: it tells incarnations apart.
+    ``watch_sync()``
+        Context manager around one weight sync of all, in the process that waits for it, and in no
+        other. Where the configuration has a `trigger`, one that takes unusually long makes the chosen
+        ranks record a profiler window some rollouts later.
     ``export_window()``
         The point of the loop where this rank would wait anyway: a profiler window whose last
         rollout this is ends here and is written. What follows is not in it.
@@ -186,6 +190,7 @@ class Timeline:
         "set_identity",
         "set_rollout",
         "source",
+        "watch_sync",
     )
 
     phase: Callable[..., PhaseContext]
@@ -195,6 +200,7 @@ class Timeline:
     set_rollout: Callable[[int | str | None], None]
     set_identity: Callable[..., None]
     source: Callable[[], str | None]
+    watch_sync: Callable[[], PhaseContext]
     export_window: Callable[[], None]
     flush: Callable[[], None]
     _recorder: Recorder | None
@@ -220,6 +226,7 @@ class Timeline:
         self.set_rollout = _off_set_rollout
         self.set_identity = _off_set_identity
         self.source = _off_source
+        self.watch_sync = noop_phase
         self.export_window = _off_step
         self.flush = _off_flush
 
@@ -232,6 +239,7 @@ class Timeline:
         self.set_rollout = recorder.set_rollout
         self.set_identity = recorder.set_identity
         self.source = recorder.source
+        self.watch_sync = recorder.watch_sync
         self.export_window = recorder.export_window
         self.flush = recorder.flush
 

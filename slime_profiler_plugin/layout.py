@@ -9,6 +9,7 @@
       records/<host>/<pid>-<start_unix_ns>.000.jsonl.gz rotated segments
       traces/rollout_000003/<role>-<rank>.<start_unix_ns>.pt.trace.json.gz
       traces/ray/attempt-000.<start_unix_ns>.trace.json.gz   what Ray says of its tasks
+      trigger/attempt-000.000.json                      profiler windows that the driver asks for
       merged/rollout_000003.trace.json.gz
       merged/initial.trace.json.gz
 """
@@ -157,6 +158,10 @@ class RunPaths:
     def ray_file(self, attempt: int, start_unix_ns: int) -> Path:
         """Ray's own timeline, collected by the driver whose record file has this start."""
         return self.traces / RAY_FOLDER / f"attempt-{attempt:03d}.{start_unix_ns}.trace.json.gz"
+
+    def trigger_file(self, attempt: int, number: int) -> Path:
+        """A profiler window that the driver asks for, the one numbered `number` of the attempt."""
+        return self.root / "trigger" / f"attempt-{attempt:03d}.{number:03d}.json"
 
     @property
     def merged(self) -> Path:

@@ -6,6 +6,7 @@
 from ._cache import CacheState, cache_folder
 from ._column import Table, TableColumn
 from ._engine import TablesError, TablesUnavailableError
+from ._event_file import EventFileError
 from ._listing import (
     AttemptSummary,
     Listing,
@@ -28,6 +29,7 @@ from ._listing_text import (
 from ._phase_table import Cell, Column, PhaseTable, Row, phase_table
 from ._report import DEFAULT_VIEWS, VIEW_COLUMNS, VIEWS, NoDataError, RunTables
 from ._report_text import FORMATS, table_csv, table_markdown, tables_json, text_table
+from ._scalars import ScalarsWritten, write_scalars
 from ._tables import TABLES
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "CacheState",
     "Cell",
     "Column",
+    "EventFileError",
     "Listing",
     "MergedFile",
     "NoDataError",
@@ -50,6 +53,7 @@ __all__ = [
     "Row",
     "RunSummary",
     "RunTables",
+    "ScalarsWritten",
     "Sizes",
     "Table",
     "TableColumn",
@@ -68,4 +72,5 @@ __all__ = [
     "table_markdown",
     "tables_json",
     "text_table",
+    "write_scalars",
 ]

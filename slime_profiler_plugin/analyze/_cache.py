@@ -24,7 +24,7 @@ from ._load import CREATE, RecordFile, add_damage, find_files, load_files
 from ._tables import derive_tables
 
 #: A cache of another layout has another name.
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 
 
 class CacheState(NamedTuple):
@@ -50,8 +50,8 @@ def cache_folder() -> Path:
     return base / "slime-profiler" / "tables"
 
 
-def update_cache(run: Path) -> CacheState:
-    """Bring the tables of the run in `run` up to date.
+def update_cache(run: Path, folder: Path | None = None) -> CacheState:
+    """Bring the tables of the run in `run` up to date, in `folder`, by default `cache_folder`.
 
     Raises `FolderOfRunsError` and `ReadError` for what is no run, or when the cache's folder cannot be
     written, and `TablesUnavailableError`.
@@ -59,7 +59,7 @@ def update_cache(run: Path) -> CacheState:
     check_run_folder(run)
     load_duckdb()
     begun = time.perf_counter()
-    folder = cache_folder()
+    folder = folder or cache_folder()
     key = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:24]
     path = folder / f"{key}-{_LAYOUT}.duckdb"
     try:

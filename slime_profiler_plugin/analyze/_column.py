@@ -13,6 +13,25 @@ class TableColumn(NamedTuple):
     how: str
 
 
+def read_columns(text: str) -> tuple[TableColumn, ...]:
+    """A column for each line, its parts between bars; indented lines go on where the one before ended.
+
+    >>> read_columns('''
+    ... rank      |    | of the process
+    ... total_ms  | ms | host clock:
+    ...   sum of its durations
+    ... ''')[1]
+    TableColumn(name='total_ms', unit='ms', how='host clock: sum of its durations')
+    """
+    lines: list[str] = []
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+    return tuple(TableColumn(*(part.strip() for part in line.split("|", 2))) for line in lines)
+
+
 class Table(NamedTuple):
     """An answer: columns and rows, whose values are numbers, texts, truth values or ``None``."""
 

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ._column import Table
-from ._column import TableColumn as C
+from ._column import Table, read_columns
 from ._engine import fetch
 
-COLUMNS: Final = (
-    C("attempt", "", "start of the run"),
-    C("role", "", "of the process"),
-    C("rank", "", "of the process; an engine's index where it has no rank"),
-    C("host", "", "of the process"),
-    C("process", "", "number in table `processes`; a rank that came back has another"),
-    C("tp", "", "tensor-parallel rank"),
-    C("pp", "", "pipeline-parallel rank"),
-    C("dp", "", "data-parallel rank"),
-    C("cp", "", "context-parallel rank"),
-    C("ep", "", "expert-parallel rank"),
-    C("phase", "", "name"),
-    C("rollouts", "", "chosen rollouts in which it ran here"),
-    C("count", "", "how often it ran"),
-    C("total_ms", "ms", "host clock: sum of its durations"),
-    C("median_ms", "ms", "host clock: median over rollouts of its time per rollout"),
-    C("longest_ms", "ms", "host clock: the longest single one"),
-    C("device_ms", "ms", "device event brackets: their sum; NULL: none"),
-    C("peers", "", "processes of the same attempt, role and pipeline rank that ran it, this one too"),
-    C("peer_median_ms", "ms", "median over those peers of median_ms"),
-    C("skew", "ratio", "median_ms over peer_median_ms; above 1: slower; NULL: the peers took no time"),
-    C(
-        "peer_score",
-        "0 to 1",
-        "1 / skew, at most 1: 0.5 takes twice as long as its peers; NULL: no other peer",
-    ),
-    C(
-        "history_score",
-        "0 to 1",
-        "median of its time in earlier rollouts over that in the last chosen one, at most 1: 0.5 has become "
-        "twice as slow; NULL: fewer than 3 rollouts",
-    ),
-)
+COLUMNS: Final = read_columns("""
+attempt | | start of the run
+role | | of the process
+rank | | of the process; an engine's index where it has no rank
+host | | of the process
+process | | number in table `processes`; a rank that came back has another
+tp | | tensor-parallel rank
+pp | | pipeline-parallel rank
+dp | | data-parallel rank
+cp | | context-parallel rank
+ep | | expert-parallel rank
+phase | | name
+rollouts | | chosen rollouts in which it ran here
+count | | how often it ran
+total_ms | ms | host clock: sum of its durations
+median_ms | ms | host clock: median over rollouts of its time per rollout
+longest_ms | ms | host clock: the longest single one
+device_ms | ms | device event brackets: their sum; NULL: none
+peers | | processes of the same attempt, role and pipeline rank that ran it, this one too
+peer_median_ms | ms | median over those peers of median_ms
+skew | ratio | median_ms over peer_median_ms; above 1: slower; NULL: the peers took no time
+peer_score | 0 to 1 | 1 / skew, at most 1: 0.5 takes twice as long as its peers; NULL: no other peer
+history_score | 0 to 1 | median of its time in earlier rollouts over that in the last chosen one, at most 1:
+  0.5 has become twice as slow; NULL: fewer than 3 rollouts
+""")
 
 _QUERY: Final = """
 WITH own AS (

@@ -38,12 +38,13 @@ class NoDataError(ValueError):
 class RunTables:
     """The tables of one run, read only. Close it, or use it in a ``with``.
 
-    `cache` says what it took to bring them up to date. Raises `FolderOfRunsError`, `ReadError` and
+    They are kept in the folder `cache`, by default `cache_folder`; afterwards `cache` says what it took to
+    bring them up to date. Raises `FolderOfRunsError`, `ReadError` and
     `TablesUnavailableError`.
     """
 
-    def __init__(self, run: Path | str) -> None:
-        self.cache: CacheState = update_cache(Path(run))
+    def __init__(self, run: Path | str, cache: Path | None = None) -> None:
+        self.cache: CacheState = update_cache(Path(run), cache)
         self._connection = connect(self.cache.path, read_only=True)
 
     def __enter__(self) -> RunTables:

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ._column import Table
-from ._column import TableColumn as C
+from ._column import Table, read_columns
 from ._engine import fetch
 from ._tables import ROLLOUT_ORDER
 
-_UNION: Final = "host clock: time in which at least one process of the role was in {}"
-COLUMNS: Final = (
-    C("attempt", "", "start of the run"),
-    C("rollout", "", "id, as text"),
-    C("role", "", "`all`: any process of the run"),
-    C("processes", "", "that recorded something for this rollout"),
-    C("wall_ms", "ms", "host clock: first start to last end of any phase of the rollout, same for all roles"),
-    C("generate_ms", "ms", _UNION.format("generate, reward or convert_samples")),
-    C("train_ms", "ms", _UNION.format("a trainer phase (data, log-probs, advantages, train_step)")),
-    C("sync_ms", "ms", _UNION.format("weight_sync or an engine's part of it")),
-    C("eval_ms", "ms", _UNION.format("eval")),
-    C(
-        "other_ms",
-        "ms",
-        _UNION.format("other phases (memory, checkpoints, your own) and none of these"),
-    ),
-    C("idle_ms", "ms", "wall less all of the above; train_wait and barrier outside a sync count here"),
-    C("overlap_ms", "ms", "by how much generate + train + sync + eval exceed the time their union covers"),
-    C("trend", "ratio", "wall over the median wall of the earlier numbered rollouts; NULL: there is none"),
-    C(
-        "outlier_score",
-        "",
-        "|wall - median| over 1.4826 MAD of the attempt's numbered rollouts; NULL: fewer than 4, or MAD 0",
-    ),
-    C("is_outlier", "", "outlier_score above 3.5; where MAD is 0, any difference"),
-)
+_UNION: Final = "host clock: time in which at least one process of the role was in"
+COLUMNS: Final = read_columns(f"""
+attempt | | start of the run
+rollout | | id, as text
+role | | `all`: any process of the run
+processes | | that recorded something for this rollout
+wall_ms | ms | host clock: first start to last end of any phase of the rollout, same for all roles
+generate_ms | ms | {_UNION} generate, reward or convert_samples
+train_ms | ms | {_UNION} a trainer phase (data, log-probs, advantages, train_step)
+sync_ms | ms | {_UNION} weight_sync or an engine's part of it
+eval_ms | ms | {_UNION} eval
+other_ms | ms | {_UNION} other phases (memory, checkpoints, your own) and none of these
+idle_ms | ms | wall less all of the above; train_wait and barrier outside a sync count here
+overlap_ms | ms | by how much generate + train + sync + eval exceed the time their union covers
+trend | ratio | wall over the median wall of the earlier numbered rollouts; NULL: there is none
+outlier_score | | |wall - median| over 1.4826 MAD of the attempt's numbered rollouts; NULL: fewer than 4, or
+  MAD 0
+is_outlier | | outlier_score above 3.5; where MAD is 0, any difference
+""")
 
 _QUERY: Final = f"""
 WITH spans AS (

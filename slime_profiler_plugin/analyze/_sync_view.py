@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from ._column import Table
-from ._column import TableColumn as C
+from ._column import Table, read_columns
 from ._engine import fetch
 from ._tables import ROLLOUT_ORDER
 
@@ -23,16 +23,15 @@ _PIECES: Final = (
     ("shard_write", ("shard_write",)),
     ("delta_encode", ("delta_encode",)),
     ("delta_publish", ("delta_publish",)),
+    ("engine_wait", ("engine_wait",)),
     ("barrier", ("barrier",)),
     ("continue", ("continue_generation",)),
     ("complete", ("sync_complete",)),
 )
+_LISTED: Final = ", ".join(f"'{phase}'" for _, phases in _PIECES for phase in phases)
 _ENGINE: Final = (("receive", "engine_receive"), ("pull", "engine_pull"), ("load", "engine_load"))
-_BUCKET_PIECES: Final = tuple(
-    piece
-    for piece in _PIECES
-    if piece[0] not in ("connect", "pause", "flush", "barrier", "continue", "complete")
-)
+_WHOLE: Final = ("connect", "pause", "flush", "engine_wait", "barrier", "continue", "complete")
+_BUCKET_PIECES: Final = tuple(piece for piece in _PIECES if piece[0] not in _WHOLE)
 _HOPS: Final = (
     ("send", "bucket_send", "its source"),
     ("write", "shard_write", "its source"),
@@ -43,83 +42,63 @@ _HOPS: Final = (
 )
 
 
-def _told(phases: tuple[str, ...]) -> str:
-    return " + ".join(phases)
+def _pieces_told(pieces: Sequence[tuple[str, tuple[str, ...]]], whose: str) -> str:
+    return "\n".join(f"{name}_ms | ms | host clock, {whose}: sum of {' + '.join(p)}" for name, p in pieces)
 
 
-_KEY: Final = (
-    C("attempt", "", "start of the run"),
-    C("rollout", "", "id, as text, of the rollout that the sync follows"),
-    C("sync", "", "number of the sync"),
-    C("source", "", "sending rank: role-rank@incarnation"),
-    C("transport", "", "nccl, ipc, disk or disk_delta"),
-)
-_RATES: Final = tuple(
-    C(f"{hop}_gb_s", "GB/s", f"bytes over host time of {phase}, of {whose}; 1 GB = 10^9 B; NULL: none")
+def _engine_told(how: str) -> str:
+    return "\n".join(f"{name}_ms | ms | host clock: {how.format(phase)}" for name, phase in _ENGINE)
+
+
+_KEY: Final = """
+attempt | | start of the run
+rollout | | id, as text, of the rollout that the sync follows
+sync | | number of the sync
+source | | sending rank: role-rank@incarnation
+transport | | nccl, ipc, disk or disk_delta
+"""
+_RATES: Final = "\n".join(
+    f"{hop}_gb_s | GB/s | bytes over host time of {phase}, of {whose}; 1 GB = 10^9 B; NULL: none"
     for hop, phase, whose in _HOPS
 )
-SYNC_COLUMNS: Final = (
-    *_KEY,
-    C("weight_version", "", "as recorded"),
-    C("wall_ms", "ms", "host clock: first start to last end of its weight_sync phases, on all processes"),
-    C("source_ms", "ms", "host clock: duration of weight_sync on the source"),
-    C("buckets", "", "distinct bucket numbers"),
-    C("bytes", "B", "sum over buckets of the weights' bytes; over disk, of the files written"),
-    C("tensors", "", "sum over buckets"),
-    C("engines", "", "processes that received or loaded something of it"),
-    *(
-        C(f"{name}_ms", "ms", f"host clock, on the source: sum of {_told(phases)}")
-        for name, phases in _PIECES
-    ),
-    *(
-        C(f"{name}_ms", "ms", f"host clock: sum of {phase} on the engine where it is largest")
-        for name, phase in _ENGINE
-    ),
-    C("named_ms", "ms", "part of source_ms covered by at least one phase of the source inside it"),
-    C("remainder_ms", "ms", "source_ms less named_ms"),
-    C("named_part", "0 to 1", "named_ms over source_ms"),
-    C("exposed_ms", "ms", "wall_ms less hidden_ms: nothing else went on"),
-    C(
-        "hidden_ms",
-        "ms",
-        "reference clock: part of wall_ms under a generate, eval or trainer phase of the attempt",
-    ),
-    *_RATES,
-    C("bound_ms", "ms", "stated lower bound: bytes over the slowest link"),
-    C(
-        "bound_link_gb_s",
-        "GB/s",
-        "that link: configured, else the best any bucket of the transport reached on its slowest hop",
-    ),
-    C("bound_basis", "", "where that number is from"),
-    C("bound_ratio", "ratio", "wall_ms over bound_ms; 1 is ideal"),
-    C("longest_pole", "", "the largest of the source's pieces"),
-    C("longest_pole_ms", "ms", "its time"),
-)
-BUCKET_COLUMNS: Final = (
-    *_KEY,
-    C("bucket", "", "its number"),
-    C("bytes", "B", "of the weights; over disk, of the file written"),
-    C("tensors", "", "as recorded"),
-    C("engines", "", "processes that received or loaded it"),
-    C(
-        "start_ms",
-        "ms",
-        "host clock: its first phase on a sender, since weight_sync began",
-    ),
-    C("wall_ms", "ms", "reference clock: start to last end of any of its phases, engines' too"),
-    *(
-        C(f"{name}_ms", "ms", f"host clock, on the sender: sum of {_told(phases)}")
-        for name, phases in _BUCKET_PIECES
-    ),
-    *(
-        C(f"{name}_ms", "ms", f"host clock: {phase} on the engine where it is longest")
-        for name, phase in _ENGINE
-    ),
-    *_RATES,
-    C("longest_pole", "", "the largest of its pieces, engines' too"),
-    C("longest_pole_ms", "ms", "its time"),
-)
+SYNC_COLUMNS: Final = read_columns(f"""{_KEY.strip()}
+weight_version | | as recorded
+wall_ms | ms | host clock: first start to last end of its weight_sync phases, on all processes
+source_ms | ms | host clock: duration of weight_sync on the source
+buckets | | distinct bucket numbers
+bytes | B | sum over buckets of the weights' bytes; over disk, of the files written
+tensors | | sum over buckets
+engines | | processes that received or loaded something of it
+{_pieces_told(_PIECES, "on the source and in a weight_sync of the driver")}
+other_ms | ms | host clock, on the source: time in phases of the sync and in none of those above
+{_engine_told("sum of {} on the engine where it is largest")}
+named_ms | ms | part of source_ms covered by at least one phase of the source inside it
+remainder_ms | ms | source_ms less named_ms
+named_part | 0 to 1 | named_ms over source_ms
+exposed_ms | ms | wall_ms less hidden_ms: nothing else went on
+hidden_ms | ms | reference clock: part of wall_ms under a generate, eval or trainer phase of the attempt
+{_RATES}
+bound_ms | ms | stated lower bound: bytes over the slowest link
+bound_link_gb_s | GB/s | that link: configured, else the best any bucket of the transport reached on its
+  slowest hop
+bound_basis | | where that number is from
+bound_ratio | ratio | wall_ms over bound_ms; 1 is ideal
+longest_pole | | the largest of the pieces of source and driver
+longest_pole_ms | ms | its time
+""")
+BUCKET_COLUMNS: Final = read_columns(f"""{_KEY.strip()}
+bucket | | its number
+bytes | B | of the weights; over disk, of the file written
+tensors | | as recorded
+engines | | processes that received or loaded it
+start_ms | ms | host clock: its first phase on a sender, since weight_sync began
+wall_ms | ms | reference clock: start to last end of any of its phases, engines' too
+{_pieces_told(_BUCKET_PIECES, "on the sender")}
+{_engine_told("{} on the engine where it is longest")}
+{_RATES}
+longest_pole | | the largest of its pieces, engines' too
+longest_pole_ms | ms | its time
+""")
 
 _KEYS: Final = """
 keys AS (
@@ -129,7 +108,7 @@ keys AS (
   GROUP BY ALL HAVING list_contains($rollouts, any_value(rollout_name))
 ), wholes AS (
   SELECT k.attempt, k.sync, k.source, s.process, s.id, s.start_ns, s.end_ns,
-    p.source = k.source AS is_source
+    p.source = k.source AS is_source, p.role = 'driver' AS is_driver
   FROM keys k JOIN sync_phases s ON s.attempt = k.attempt AND s.sync = k.sync AND s.name = 'weight_sync'
     AND coalesce(s.source, k.source) = k.source
   JOIN processes p ON p.process = s.process
@@ -140,10 +119,14 @@ keys AS (
   SELECT attempt, sync, source, process, arg_max(id, end_ns - start_ns) AS id,
     arg_max(start_ns, end_ns - start_ns) AS start_ns, arg_max(end_ns, end_ns - start_ns) AS end_ns
   FROM wholes WHERE is_source GROUP BY ALL
+), heads AS (
+  SELECT attempt, sync, source, process, start_ns, end_ns, true AS is_source FROM own
+  UNION ALL SELECT attempt, sync, source, process, start_ns, end_ns, false FROM wholes
+  WHERE is_driver AND NOT is_source
 ), parts AS (
-  SELECT o.attempt, o.sync, o.source, s.name, greatest(s.start_ns, o.start_ns) AS start_ns,
+  SELECT o.attempt, o.sync, o.source, o.is_source, s.name, greatest(s.start_ns, o.start_ns) AS start_ns,
     least(s.end_ns, o.end_ns) AS end_ns
-  FROM own o JOIN sync_phases s ON s.process = o.process AND s.name <> 'weight_sync'
+  FROM heads o JOIN sync_phases s ON s.process = o.process AND s.name <> 'weight_sync'
     AND (s.sync = o.sync OR (s.sync IS NULL AND s.start_ns >= o.start_ns AND s.end_ns <= o.end_ns))
   WHERE s.start_ns < o.end_ns AND s.end_ns > o.start_ns
 ), moves AS (
@@ -180,17 +163,29 @@ _ENGINE_RATES: Final = ", ".join(
 )
 _ENGINE_TIMES: Final = ", ".join(f"max(ms) FILTER (name = '{p}') AS {n}_ms" for n, p in _ENGINE)
 
+_TIMES: Final = (*(n for n, _ in _PIECES), "other", *(n for n, _ in _ENGINE))
+#: The columns of the ledger that say where the time of a sync went.
+PIECE_COLUMNS: Final = tuple(f"{name}_ms" for name in _TIMES)
+
 _SYNC_QUERY: Final = f"""
 WITH {_KEYS}, pieces AS (
   SELECT attempt, sync, source, {", ".join(f"{_sum_ms(p)} AS {n}_ms" for n, p in _PIECES)}
   FROM parts GROUP BY ALL
-), part_order AS (
-  SELECT *, max(end_ns) OVER (PARTITION BY attempt, sync, source ORDER BY start_ns, end_ns
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM parts
+), sets AS (
+  SELECT attempt, sync, source, 'named' AS kind, start_ns, end_ns FROM parts WHERE is_source
+  UNION ALL SELECT attempt, sync, source, 'listed', start_ns, end_ns FROM parts
+  WHERE is_source AND name IN ({_LISTED})
+), ordered AS (
+  SELECT *, max(end_ns) OVER (PARTITION BY attempt, sync, source, kind ORDER BY start_ns, end_ns
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM sets
+), covered AS (
+  SELECT attempt, sync, source, kind,
+    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) AS ns
+  FROM ordered GROUP BY ALL
 ), named AS (
-  SELECT attempt, sync, source,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) / 1e6 AS named_ms
-  FROM part_order GROUP BY ALL
+  SELECT attempt, sync, source, sum(ns) FILTER (kind = 'named') / 1e6 AS named_ms,
+    (sum(ns) FILTER (kind = 'named') - coalesce(sum(ns) FILTER (kind = 'listed'), 0)) / 1e6 AS other_ms
+  FROM covered GROUP BY ALL
 ), engines AS (
   SELECT attempt, sync, source, process, name, sum(dur_ns) / 1e6 AS ms,
     sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_s
@@ -224,6 +219,7 @@ WITH {_KEYS}, pieces AS (
     t.buckets, t.bytes, t.tensors, coalesce(g.engines, 0) AS engines,
     {", ".join(f"coalesce(p.{n}_ms, 0) AS {n}_ms" for n, _ in _PIECES)},
     {", ".join(f"coalesce(g.{n}_ms, 0) AS {n}_ms" for n, _ in _ENGINE)},
+    coalesce(n.other_ms, 0) AS other_ms,
     CASE WHEN o.process IS NOT NULL THEN coalesce(n.named_ms, 0) END AS named_ms,
     coalesce(h.hidden_ms, 0) AS hidden_ms,
     {", ".join(f"{'g' if p.startswith('engine') else 'r'}.{h}_gb_s" for h, p, _ in _HOPS)},
@@ -236,10 +232,10 @@ WITH {_KEYS}, pieces AS (
   LEFT JOIN hidden h USING (attempt, sync, source) LEFT JOIN source_rates r USING (attempt, sync, source)
   LEFT JOIN slowest s ON s.transport = k.transport
 ), poled AS (
-  SELECT *, bytes / link / 1e6 AS bound_ms, {_pole([n for n, _ in _PIECES])} AS pole FROM joined
+  SELECT *, bytes / link / 1e6 AS bound_ms, {_pole([*(n for n, _ in _PIECES), "other"])} AS pole FROM joined
 )
 SELECT attempt, rollout_name, sync, source, transport, weight_version, wall_ms, source_ms, buckets, bytes,
-  tensors, engines, {", ".join(f"{n}_ms" for n, _ in (*_PIECES, *_ENGINE))}, named_ms, source_ms - named_ms,
+  tensors, engines, {", ".join(f"{n}_ms" for n in _TIMES)}, named_ms, source_ms - named_ms,
   named_ms / nullif(source_ms, 0), wall_ms - hidden_ms, CASE WHEN wall_ms IS NOT NULL THEN hidden_ms END,
   {", ".join(f"{h}_gb_s" for h, _, _ in _HOPS)}, bound_ms, link, basis, wall_ms / nullif(bound_ms, 0),
   CASE WHEN pole.ms > 0 THEN pole.name END, CASE WHEN pole.ms > 0 THEN pole.ms END

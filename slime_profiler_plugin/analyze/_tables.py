@@ -8,99 +8,99 @@ from slime_profiler_plugin.clock import SAME_CLOCK, ClockMapping, ClockPair, ali
 from slime_profiler_plugin.schema import INITIAL
 
 from ._activities import ACTIVITIES, OTHER
-from ._column import TableColumn as C
+from ._column import TableColumn, read_columns
 
-_LINE: Final = "as recorded"
 _REFERENCE: Final = "monotonic clock of the reference process (the driver, else the first), ns"
 
 #: What ``slime-profiler sql`` can be asked about.
-TABLES: Final[dict[str, tuple[C, ...]]] = {
-    "processes": (
-        C("process", "", "number of the process in these tables, in order of attempt and start"),
-        C("attempt", "", _LINE),
-        C("role", "", "last that the process said; NULL: none"),
-        C("rank", "", "last that the process said; NULL: none"),
-        C("world_size", "", "last that the process said"),
-        C("tp", "", "tensor-parallel rank"),
-        C("pp", "", "pipeline-parallel rank"),
-        C("dp", "", "data-parallel rank"),
-        C("cp", "", "context-parallel rank"),
-        C("ep", "", "expert-parallel rank"),
-        C("engine", "", "index of the engine"),
-        C("host", "", _LINE),
-        C("pid", "", _LINE),
-        C("incarnation", "", "tells apart processes that had one pid"),
-        C("source", "", "the process as the sender of a weight sync: role-rank@incarnation"),
-        C("start_unix_ns", "ns", "wall clock at the start of the process"),
-        C("first_ns", "ns", f"first time in its records; {_REFERENCE}"),
-        C("last_ns", "ns", f"last sign of life; {_REFERENCE}"),
-        C("ended", "", "whether it closed its file cleanly"),
-        C("clock_domain", "", "processes of one domain have the same clock"),
-        C("clock_basis", "", "what its place on the reference clock rests on"),
-        C("clock_offset_ns", "ns", "added to its times, one number for the process; 0 in the same domain"),
-    ),
-    "phases": (
-        C("process", "", "see `processes`"),
-        C("attempt", "", "of the process"),
-        C("role", "", "of the process"),
-        C("rank", "", "of the process"),
-        C("id", "", "unique in the process"),
-        C("parent", "", "id of the phase around it in the same process and thread or task"),
-        C("name", "", _LINE),
-        C("activity", "", "generate, train, sync, eval or other; NULL: waiting"),
-        C("is_outer", "", "whether the phase around it, if any, has no activity or the activity other"),
-        C("rollout", "", "number; NULL: initial, another name, or unknown"),
-        C("rollout_name", "", "as text; that of its sync, by source or weight version, where it says none"),
-        C("step", "", _LINE),
-        C("start_ns", "ns", f"host clock; {_REFERENCE}"),
-        C("end_ns", "ns", f"host clock; {_REFERENCE}"),
-        C("dur_ns", "ns", "host clock; of an open phase until the last sign of life of its process"),
-        C("is_open", "", "it had not ended when the process wrote last"),
-        C("device_ns", "ns", "device event bracket: what the stream did between two marks; NULL: host only"),
-        C("device_uncertainty_ns", "ns", "bound on the error of where the bracket stands on the host clock"),
-        C("thread", "", "native id"),
-        C("task", "", "number of the asyncio task; NULL: none"),
-        C("bytes", "B", _LINE),
-        C("tensors", "", _LINE),
-        C("bucket", "", _LINE),
-        C("transport", "", "nccl, ipc, disk or disk_delta"),
-        C("engine", "", "index of the engine it is about"),
-        C("sync", "", "number of the weight sync; by weight version where it says none"),
-        C("source", "", "sender of the weight sync; by weight version where it says none"),
-        C("weight_version", "", _LINE),
-        C("error", "", "what was raised in it; NULL: nothing"),
-        C("attrs", "", "all other fields, as JSON"),
-    ),
-    "marks": (
-        C("process", "", "see `processes`"),
-        C("name", "", _LINE),
-        C("at_ns", "ns", f"host clock; {_REFERENCE}"),
-        C("rollout_name", "", _LINE),
-        C("attrs", "", "all other fields, as JSON"),
-    ),
-    "drops": (
-        C("process", "", "see `processes`"),
-        C("what", "", "phase, open, mark, device, trace, attrs, or a part of the recorder that was disabled"),
-        C("reason", "", _LINE),
-        C("count", "", "how many"),
-    ),
-    "damage": (
-        C("path", "", "file"),
-        C("kind", "", "truncated, corrupt, refused or missing"),
-        C("line", "", "number of the line; NULL: the whole file, or several"),
-        C("lost", "", "lines lost; 0: not known"),
-        C("reason", "", "what is wrong with it"),
-    ),
-    "rank_phases": (
-        C("process", "", "see `processes`"),
-        C("rollout_name", "", "see `phases`"),
-        C("rollout", "", "see `phases`"),
-        C("name", "", "of the phase"),
-        C("count", "", "how often it ran"),
-        C("total_ns", "ns", "sum of host durations"),
-        C("longest_ns", "ns", "longest host duration"),
-        C("device_ns", "ns", "sum of device event brackets; NULL: none"),
-    ),
+TABLES: Final[dict[str, tuple[TableColumn, ...]]] = {
+    "processes": read_columns(f"""
+process | | number of the process in these tables, in order of attempt and start
+attempt | | as recorded
+role | | last that the process said; NULL: none
+rank | | last that the process said; NULL: none
+world_size | | last that the process said
+tp | | tensor-parallel rank
+pp | | pipeline-parallel rank
+dp | | data-parallel rank
+cp | | context-parallel rank
+ep | | expert-parallel rank
+engine | | index of the engine
+host | | as recorded
+pid | | as recorded
+incarnation | | tells apart processes that had one pid
+source | | the process as the sender of a weight sync: role-rank@incarnation
+start_unix_ns | ns | wall clock at the start of the process
+start_ns | ns | the same moment; {_REFERENCE}
+first_ns | ns | first time in its records; {_REFERENCE}
+last_ns | ns | last sign of life; {_REFERENCE}
+ended | | whether it closed its file cleanly
+clock_domain | | processes of one domain have the same clock
+clock_basis | | what its place on the reference clock rests on
+clock_offset_ns | ns | added to its times, one number for the process; 0 in the same domain
+"""),
+    "phases": read_columns(f"""
+process | | see `processes`
+attempt | | of the process
+role | | of the process
+rank | | of the process
+id | | unique in the process
+parent | | id of the phase around it in the same process and thread or task
+name | | as recorded
+activity | | generate, train, sync, eval or other; NULL: waiting
+is_outer | | whether the phase around it, if any, has no activity or the activity other
+rollout | | number; NULL: initial, another name, or unknown
+rollout_name | | as text; that of its sync, by source or weight version, where it says none
+step | | as recorded
+start_ns | ns | host clock; {_REFERENCE}
+end_ns | ns | host clock; {_REFERENCE}
+dur_ns | ns | host clock; of an open phase until the last sign of life of its process
+is_open | | it had not ended when the process wrote last
+device_ns | ns | device event bracket: what the stream did between two marks; NULL: host only
+device_uncertainty_ns | ns | bound on the error of where the bracket stands on the host clock
+thread | | native id
+task | | number of the asyncio task; NULL: none
+bytes | B | as recorded
+tensors | | as recorded
+bucket | | as recorded
+transport | | nccl, ipc, disk or disk_delta
+engine | | index of the engine it is about
+sync | | number of the weight sync; by weight version where it says none
+source | | sender of the weight sync; by weight version where it says none
+weight_version | | as recorded
+error | | what was raised in it; NULL: nothing
+attrs | | all other fields, as JSON
+"""),
+    "marks": read_columns(f"""
+process | | see `processes`
+name | | as recorded
+at_ns | ns | host clock; {_REFERENCE}
+rollout_name | | as recorded
+attrs | | all other fields, as JSON
+"""),
+    "drops": read_columns("""
+process | | see `processes`
+what | | phase, open, mark, device, trace, attrs, or a part of the recorder that was disabled
+reason | | as recorded
+count | | how many
+"""),
+    "damage": read_columns("""
+path | | file
+kind | | truncated, corrupt, refused or missing
+line | | number of the line; NULL: the whole file, or several
+lost | | lines lost; 0: not known
+reason | | what is wrong with it
+"""),
+    "rank_phases": read_columns("""
+process | | see `processes`
+rollout_name | | see `phases`
+rollout | | see `phases`
+name | | of the phase
+count | | how often it ran
+total_ns | ns | sum of host durations
+longest_ns | ns | longest host duration
+device_ns | ns | sum of device event brackets; NULL: none
+"""),
 }
 
 _PROCESSES: Final = """
@@ -134,9 +134,9 @@ SELECT CAST(row_number() OVER (ORDER BY p.attempt, p.start_unix_ns, folder, stem
   p.host AS host, p.pid AS pid, p.incarnation AS incarnation,
   concat(coalesce(coalesce(s.role, p.role), 'None'), '-',
     coalesce(CAST(coalesce(s.rank, p.rank) AS VARCHAR), 'None'), '@', p.incarnation) AS source,
-  p.start_unix_ns AS start_unix_ns, v.first_ns, v.last_ns, v.ended, p.clock_domain AS clock_domain,
-  CAST('' AS VARCHAR) AS clock_basis, CAST(0 AS BIGINT) AS clock_offset_ns, p.start_ns AS start_ns,
-  folder, stem
+  p.start_unix_ns AS start_unix_ns, p.start_ns AS start_ns, v.first_ns, v.last_ns, v.ended,
+  p.clock_domain AS clock_domain,
+  CAST('' AS VARCHAR) AS clock_basis, CAST(0 AS BIGINT) AS clock_offset_ns, folder, stem
 FROM firsts LEFT JOIN said s USING (folder, stem) JOIN seen v USING (folder, stem)
 ORDER BY 1
 """
@@ -246,7 +246,7 @@ def derive_tables(connection: Any) -> None:
         connection.execute(statement)
     for statement in _REST:
         connection.execute(statement)
-    for name in ("start_ns", "folder", "stem"):
+    for name in ("folder", "stem"):
         connection.execute(f"ALTER TABLE processes DROP COLUMN {name}")
 
 
@@ -276,9 +276,9 @@ def _place_on_one_clock(connection: Any) -> None:
         alignment = alignments[domain]
         offset = 0 if alignment.basis == SAME_CLOCK else alignment.to_reference(start_ns) - start_ns
         connection.execute(
-            "UPDATE processes SET clock_basis = ?, clock_offset_ns = ?, first_ns = first_ns + ?, "
-            "last_ns = last_ns + ? WHERE process = ?",
-            [alignment.basis, offset, offset, offset, process],
+            "UPDATE processes SET clock_basis = ?, clock_offset_ns = ?, start_ns = start_ns + ?, "
+            "first_ns = first_ns + ?, last_ns = last_ns + ? WHERE process = ?",
+            [alignment.basis, offset, offset, offset, offset, process],
         )
 
 

@@ -17,7 +17,8 @@ def format_report(report: CheckReport) -> Iterator[str]:
         yield f"{path}: skipped: {reason}"
     checked = _number(len(report.files), "file")
     if not report.findings:
-        yield f"{checked} checked: nothing found" if report.files else "nothing could be read"
+        none = "" if report.skipped else ": no file was found"
+        yield f"{checked} checked: nothing found" if report.files else f"nothing could be read{none}"
         return
     counts = ", ".join(
         _number(count, noun) for noun in ("error", "warning", "info") if (count := report.count(noun))

@@ -18,6 +18,7 @@ from ._settings import (
     Records,
     Schedule,
     Stride,
+    Trigger,
     selects_rank,
 )
 from ._shipped import list_configs
@@ -37,6 +38,7 @@ __all__ = [
     "Records",
     "Schedule",
     "Stride",
+    "Trigger",
     "describe_out",
     "list_configs",
     "load_config",

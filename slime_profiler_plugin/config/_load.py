@@ -207,10 +207,12 @@ def _refuse(subject: str, path: str, value: Any, allowed: str) -> ConfigError:
 
 
 def _check_profiler(config: Config, subject: str) -> None:
-    """What types cannot say: nothing is named twice, and a list of ranks names one."""
+    """What types cannot say: nothing is named twice, a list of ranks names one, a trigger can be read."""
     profiler = config.profiler
     if profiler is None:
         return
+    if profiler.trigger is not None and not config.outputs.records:
+        raise ConfigError(f"{subject}: profiler.trigger needs outputs.records: who writes them reads for it")
     for key in ("ranks", "roles", "activities"):
         value = getattr(profiler, key)
         if isinstance(value, tuple) and (not value or len(set(value)) < len(value)):

@@ -78,10 +78,22 @@ class EngineWindow(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     force: bool = False
 
 
+class Trigger(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Windows that the driver asks for when a weight sync takes unusually long."""
+
+    #: How many times the 95th percentile of the syncs before it one must take.
+    sync_over_p95: Annotated[float, Meta(ge=1, le=1000)] = 1.5
+    #: Syncs before any is judged. The first, before rollout 0, is none of them.
+    min_syncs: Positive = 20
+    #: Windows in an attempt at most.
+    windows: Annotated[int, Meta(ge=1, le=1000)] = 3
+
+
 class Profiler(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """torch.profiler windows. One profiler step is one rollout."""
 
-    schedule: Schedule = Schedule()
+    #: ``None``: none but those that `trigger` asks for.
+    schedule: Schedule | None = Schedule()
     #: ``all``, ``first``, ``last``, a list of ranks, or ``{stride: 4, offset: 0}``.
     ranks: RankChoice = "first"
     roles: Annotated[tuple[RoleName, ...], Meta(min_length=1)] = ("actor",)
@@ -94,6 +106,8 @@ class Profiler(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     #: An export that takes longer than this is counted as failed and later windows are skipped.
     max_export_s: Seconds = 120.0
     engine: EngineWindow = EngineWindow()
+    #: Absent: no windows but those of `schedule`.
+    trigger: Trigger | None = None
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

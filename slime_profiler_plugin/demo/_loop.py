@@ -162,7 +162,7 @@ class _Loop:
 
     def _sync(self, rollout: int | str) -> SyncProof:
         started = time.monotonic_ns()
-        with timeline.phase("update_weights"):
+        with timeline.phase("update_weights"), timeline.watch_sync():
             reports = self._fleet.update_weights()
         self._weight_version = reports[0].weight_version
         self._note("sync", rollout, started, self._weight_version)

@@ -2,6 +2,7 @@
 
 from ._attempt import AttemptFile, RunFile, read_attempt, read_run
 from ._errors import IdentityError, OutError
+from ._files import create_whole
 from ._place import Place, change_place
 from ._process import ProcessIdentity, resolve
 from ._run import mint_run_id
@@ -30,6 +31,7 @@ __all__ = [
     "RunFile",
     "Surroundings",
     "change_place",
+    "create_whole",
     "mint_run_id",
     "read_attempt",
     "read_run",

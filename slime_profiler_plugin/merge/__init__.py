@@ -2,7 +2,7 @@
 
 from slime_profiler_plugin.read import MERGE_KEY
 
-from ._endings import ENDED_EARLY, ENDINGS, find_endings, find_replacements
+from ._endings import ENDED_EARLY, ENDINGS, NO_END, find_endings, find_replacements
 from ._exact_times import parse_times
 from ._foreign import merge_discovered, merge_traces
 from ._format import format_report
@@ -22,6 +22,7 @@ __all__ = [
     "ENDED_EARLY",
     "ENDINGS",
     "MERGE_KEY",
+    "NO_END",
     "ConservationError",
     "DamageReport",
     "InputReport",

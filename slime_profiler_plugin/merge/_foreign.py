@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -210,17 +211,26 @@ def _tell_distance(sources: Sequence[TraceSource]) -> list[str]:
 
 def _tell_duplicates(traces: Sequence[TraceFile]) -> list[str]:
     """That several files are of one rank."""
-    by_rank: dict[tuple[str | None, int], list[str]] = defaultdict(list)
+    by_rank: dict[tuple[str | None, int], list[Path]] = defaultdict(list)
     for trace in traces:
         owner = trace.owner
         if owner.rank is not None and owner.role != "engine":
-            by_rank[owner.role, owner.rank].append(trace.path.name)
+            by_rank[owner.role, owner.rank].append(trace.path)
     told = []
-    for (role, rank), names in by_rank.items():
-        if len(names) > 1:
+    for (role, rank), paths in by_rank.items():
+        if len(paths) > 1:
             who = f"{role} rank {rank}" if role else f"rank {rank}"
-            told.append(f"{len(names)} files say they are {who}: {', '.join(names[:_TOLD])}; all are kept")
+            told.append(f"{len(paths)} files say they are {who}: {_name_files(paths)}; all are kept")
     return told
+
+
+def _name_files(paths: Sequence[Path]) -> str:
+    """The first of them, by as much of their paths as tells all apart."""
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        common = os.path.commonpath([path.absolute().parent for path in paths])
+        names = [os.path.relpath(path, common) for path in paths]
+    return ", ".join(names[:_TOLD])
 
 
 def _tell_worlds(ranks: Sequence[RanksReport]) -> Iterator[str]:
@@ -326,7 +336,7 @@ def _note_missing(ranks: list[RanksReport], at_ns: int, tracks: Tracks) -> Itera
 def _reasons(found: Discovery) -> str:
     told = [str(d) for d in found.damage[:_TOLD]]
     told += [f"{path}: {why}" for path, why in found.skipped[:_TOLD]]
-    return "".join(f"; {each}" for each in told)
+    return "".join(f"; {each}" for each in told) or ": no file was found"
 
 
 def _damage_told(damage: dict[str, Damage]) -> str:

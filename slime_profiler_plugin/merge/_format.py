@@ -48,7 +48,7 @@ def format_report(report: MergeReport) -> Iterator[str]:
     for warning in report.warnings:
         yield f"warning: {warning}"
     if report.outputs:
-        yield from _format_outputs(report.outputs, several)
+        yield from _format_outputs(report, several)
 
 
 def _format_inputs(report: MergeReport) -> Iterator[str]:
@@ -83,8 +83,9 @@ def _format_process(process: ProcessReport, reference: str) -> Iterator[str]:
         yield f"  {process.name}: the recorder dropped {count} {what}"
 
 
-def _format_outputs(outputs: list[OutputReport], several_attempts: bool) -> Iterator[str]:
+def _format_outputs(report: MergeReport, several_attempts: bool) -> Iterator[str]:
     """The folder, which they have in common; the files; what became of everything that was read for them."""
+    outputs = report.outputs
     total = Ledger(source="all files")
     arrows: Counter[str] = Counter()
     yield f"merged into {Path(outputs[0].path).parent}:"
@@ -96,11 +97,13 @@ def _format_outputs(outputs: list[OutputReport], several_attempts: bool) -> Iter
     for pair, count in (+arrows).items():
         yield f"  {_count(count, 'arrow')} from {pair}"
     whole = "all files: " if len(outputs) > 1 else ""
+    lost = sum(damage.lost for damage in report.damage)
     yield (
         f"  {whole}{total.read} read = {total.written} written + {total.other_rollouts} of other rollouts "
         f"+ {total.described} descriptions"
         + (f" + {total.joined} joined to what they end" if total.joined else "")
         + f" + {sum(total.dropped.values())} dropped"
+        + (f"; {lost} more could not be read" if lost else "")
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -43,14 +44,28 @@ def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
 
 
 def name_traces(traces: Sequence[TraceFile]) -> list[str]:
-    """A name for each; where two are alike, what tells their files apart is added."""
+    """A name for each; where some are alike, what tells their files apart is added.
+
+    That is what their names say, else their suffixes, else the folder, else the way there from the folder
+    that they have in common: never where on the machine they lie.
+    """
     names = [name_trace(trace.owner, trace.path, trace.format) for trace in traces]
-    for tell in (lambda path: stem_of(path.name), lambda path: path.parent.name, str):
-        shown = Counter(names)
-        names = [
-            f"{name}{DOT}{tell(trace.path)}" if shown[name] > 1 and tell(trace.path) not in name else name
-            for name, trace in zip(names, traces, strict=True)
-        ]
+    paths = [trace.path.absolute() for trace in traces]
+    for tell in (
+        lambda path, _: stem_of(path.name),
+        lambda path, _: path.name,
+        lambda path, _: path.parent.name,
+        os.path.relpath,
+    ):
+        alike: dict[str, list[int]] = defaultdict(list)
+        for number, name in enumerate(names):
+            alike[name].append(number)
+        for name, numbers in alike.items():
+            common = os.path.commonpath([paths[number].parent for number in numbers])
+            told = [tell(paths[number], common) for number in numbers]
+            if len(set(told)) > 1:
+                for number, word in zip(numbers, told, strict=True):
+                    names[number] = name if word in name.split(DOT) else f"{name}{DOT}{word}"
     return names
 
 

@@ -33,6 +33,8 @@ def _report_list(path: Path, text: TraceText, lines: dict[int, int], damage: lis
     file = str(path)
     for bad in walk.bad:
         reason = f"event at byte {bad.position}: {bad.reason}"
+        if bad.lost > 1:
+            reason += f"; {bad.lost} events cannot be read"
         damage.append(Damage(file, "corrupt", reason, lines.get(bad.position), bad.lost))
     if walk.more_bad:
         reason = f"{walk.more_bad} more events cannot be read"

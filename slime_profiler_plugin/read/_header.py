@@ -14,7 +14,7 @@ from slime_profiler_plugin.clock import EARLIEST_UNIX_NS, ClockPair
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._chunks import TraceText
-from ._damage import TraceRefusedError
+from ._damage import Damage, TraceRefusedError
 from ._events import TraceEvent, time_ns
 from ._files import read_blocks, read_plain_tail
 from ._lookalikes import name_lookalike
@@ -81,11 +81,14 @@ def read_head(path: Path) -> Head:
     stand before the events. Raises `TraceRefusedError` for what is no trace, `ReadError` where nothing can be
     read.
     """
-    text = TraceText(read_blocks(path, [], size=_HEAD), _HEAD)
+    damage: list[Damage] = []
+    text = TraceText(read_blocks(path, damage, size=_HEAD), _HEAD)
     pieces = text.pieces()
     events = next(pieces, [])
     if not text.found or (text.layout == "array" and not any(event.ph for event in events)):
-        raise TraceRefusedError(f"{path}: no trace: {name_lookalike(text, events)}")
+        is_lost = bool(damage) and not text.first_bytes
+        reason = damage[0].reason if is_lost else name_lookalike(text, events)
+        raise TraceRefusedError(f"{path}: no trace: {reason}")
     is_whole = True
     behind: dict[str, Any] | None = {}
     if text.layout == "object" and (text.walk.closed or not _says_all(text.metadata)):

@@ -8,6 +8,7 @@ from typing import Final
 from ._chunks import TraceText
 from ._events import TraceEvent
 from ._members import EVENTS_KEY
+from ._unpack import GZIP_MAGIC
 
 _MAGICS: Final = (
     (b"SQLite format 3\0", "an SQLite database"),
@@ -18,6 +19,12 @@ _MAGICS: Final = (
     (b"\xff\xfe", "text in UTF-16, not UTF-8"),
     (b"\xfe\xff", "text in UTF-16, not UTF-8"),
     (b"\x7fELF", "a program"),
+    (b"\xfd7zXZ\0", "packed with xz, which is not read"),
+    (b"\x28\xb5\x2f\xfd", "packed with Zstandard, which is not read"),
+    (b"\x04\x22\x4d\x18", "packed with LZ4, which is not read"),
+    (b"BZh", "packed with bzip2, which is not read"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive, which is not read"),
+    (GZIP_MAGIC, "packed twice with gzip: unpack it once"),
 )
 #: What a JSON object is that has all of these keys, the most telling first.
 _OBJECTS: Final = (

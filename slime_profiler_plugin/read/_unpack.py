@@ -5,8 +5,9 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from isal import isal_zlib
 
@@ -22,7 +23,7 @@ _GZIP: Final = 31
 _DEFLATE: Final = -15
 #: isal declares it as an instance, not as the class it is.
 _ISAL_ERROR: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment]
-_SMALL_STEP: Final = 256
+_SMALL_STEP: Final = 4096
 #: A local header of a zip member: 26 bytes, then the lengths of its name and of its extra field.
 _LOCAL_HEADER: Final = 30
 _STORED, _DEFLATED = 0, 8
@@ -137,7 +138,8 @@ def _inflate(path: Path, raw: Raw, bits: int, damage: list[Damage], block: int) 
 def _inflate_until_error(raw: Iterator[bytes], bits: int, skip: int) -> Iterator[bytes]:
     """What can be had before the damage, less the first `skip` bytes.
 
-    The fast engine gives nothing of the block in which it fails; this one goes in small steps.
+    The fast engine gives nothing of the block in which it fails; this one goes in small steps, and the one
+    that fails is done again byte by byte: a wrong checksum at the end costs nothing.
     """
     engine = zlib.decompressobj(bits)
     steps = (big[at : at + _SMALL_STEP] for big in raw for at in range(0, len(big), _SMALL_STEP))
@@ -149,11 +151,23 @@ def _inflate_until_error(raw: Iterator[bytes], bits: int, skip: int) -> Iterator
                 if not data:
                     break
                 engine = zlib.decompressobj(bits)
+            before = engine.copy()
             try:
-                content = engine.decompress(data)
+                content, failed = engine.decompress(data), False
             except zlib.error:
-                return
+                content, failed = _inflate_bytes(before, data), True
             data = engine.unused_data if engine.eof else b""
             if skip < len(content):
                 yield content[skip:]
+            if failed:
+                return
             skip = max(0, skip - len(content))
+
+
+def _inflate_bytes(engine: Any, data: bytes) -> bytes:
+    """What the bytes of `data` give one by one, up to the one at which the engine fails."""
+    content = bytearray()
+    with suppress(zlib.error):
+        for byte in data:
+            content += engine.decompress(bytes((byte,)))
+    return bytes(content)

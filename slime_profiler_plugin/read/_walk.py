@@ -6,6 +6,7 @@ byte is looked at a bounded number of times.
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -35,10 +36,17 @@ _OVERLAP: Final = 1 << 16
 _TRIES: Final = 64
 #: Guesses at where reading may go on, each of which costs a look at all the rest.
 _GUESSES: Final = 8
+#: What each event has.
+_PH: Final = re.compile(r'"ph"[ \t\r\n]*:')
+#: What is looked for in text up to a border may reach so far beyond.
+_BEYOND: Final = 64
 
 
 class Bad(NamedTuple):
-    """Something in the list that is no event: where it begins, what is wrong, how many events it was."""
+    """Something in the list that is no event: where it begins, what is wrong, how many events it was.
+
+    Events that follow it and are no better belong to it: each would need an entry of its own.
+    """
 
     position: int
     reason: str
@@ -78,6 +86,9 @@ class Walk:
         self._resumed_at = 0
         #: Where in the content the last thing that was set aside begins.
         self._torn_at = 0
+        #: How many events begin in what was set aside last, and whether its last object is one of them.
+        self._torn_events = 0
+        self._is_counted = False
 
     @property
     def is_astray(self) -> bool:
@@ -96,8 +107,10 @@ class Walk:
         while True:
             if self.searching:
                 at = self._search(text, at, len(events), last=last, full=full)
+                if self.searching:  # what stands before an event is a part of how it is found
+                    return events, at
             at = skip_separators(text, at)
-            if self.searching or at >= len(text):
+            if at >= len(text):
                 return events, at
             if text[at] == "]":
                 is_end = may_be_list_end(text, at + 1, last=last)
@@ -129,13 +142,16 @@ class Walk:
                     if resumed is None:
                         return events, at
                     self._set_aside(at, "it has no end, and events begin inside it")
+                    self._skip(text, at, resumed)
                     at = resumed
                 else:
                     self._set_aside(
                         at, f"no event ends within {len(text)} bytes" if error.is_open else str(error)
                     )
                     self.searching = True
-                    at = step_back(text, error.position, at + 1)
+                    behind = step_back(text, error.position, at + 1)
+                    self._skip(text, at, behind)
+                    at = behind
 
     def _read_value(self, piece: bytes, text: str, at: int, events: list[TraceEvent], *, last: bool) -> int:
         """Takes the value at `at`, and gives the position behind it. Raises `ScanError`."""
@@ -147,7 +163,7 @@ class Walk:
             return self._mend(text, at, None, events)
         if text[at] != "{":
             self._check_item(text, end, last=last)
-            self._set_aside(at, "no JSON object", lost=max(1, text.count('"ph":', at, end)))
+            self._set_aside(at, "no JSON object", lost=max(1, len(_PH.findall(text, at, end))))
             return end
         content, replaced, names = mend_utf8(piece[at:end])
         self.replaced += replaced
@@ -192,16 +208,42 @@ class Walk:
 
     def _set_aside(self, at: int, reason: str, lost: int = 1) -> None:
         self._torn_at = self.base + at
+        self._torn_events = 0
+        self._is_counted = False
         if len(self.bad) < _KEPT:
             self.bad.append(Bad(self.base + at, reason, lost))
         else:
             self.more_bad += lost
+
+    def _skip(self, text: str, at: int, end: int) -> None:
+        """What was set aside last goes on from `at` to `end`: with it go the events that begin there."""
+        beyond = _BEYOND if self.searching else 0  # else an event begins at the end
+        before = max(1, self._torn_events)
+        while at < end:
+            border = CANDIDATE.search(text, at, end + beyond)
+            stop = border.end() if border and border.start() < end else end
+            if not self._is_counted and _PH.search(text, at, stop + beyond * (stop == end)):
+                self._torn_events += 1
+                self._is_counted = True
+            if stop != end:
+                self._is_counted = False
+            at = stop
+        more = max(1, self._torn_events) - before
+        if more and self.more_bad:
+            self.more_bad += more
+        elif more:
+            self.bad[-1] = self.bad[-1]._replace(lost=self.bad[-1].lost + more)
 
     def _search(self, text: str, at: int, count: int, *, last: bool, full: bool) -> int:
         """Where the next event begins, or the list ends; while there is neither, `searching` stays true.
 
         `count`: events that were read from this text.
         """
+        found = self._find_event(text, at, count, last=last, full=full)
+        self._skip(text, at, found)
+        return found
+
+    def _find_event(self, text: str, at: int, count: int, *, last: bool, full: bool) -> int:
         position = at
         while match := CANDIDATE.search(text, position):
             begin = match.end() - 1

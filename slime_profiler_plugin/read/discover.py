@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -36,13 +37,13 @@ class Discovery(NamedTuple):
 def discover(paths: Iterable[Path | str]) -> Discovery:
     """Every source named in `paths` or in a folder among them, each once, in sorted order.
 
+    Of several names of one file (links) one that was named is used before others, and a link after what it
+    leads to.
+
     A file that was named and is no trace is damage (``refused``); one that was only found is skipped, unless
     its name says that it should be a trace. A run folder is not looked into.
     """
-    search = _Search()
-    for path in paths:
-        search.take_named(Path(path))
-    found = search.found
+    found = _Search().run(map(Path, paths))
     _skip_mended(found)
     found.traces.sort(key=lambda trace: str(trace.path))
     found.runs.sort()
@@ -62,28 +63,51 @@ def _skip_mended(found: Discovery) -> None:
     found.traces[:] = [trace for trace in found.traces if trace.path not in skipped]
 
 
+class _File(NamedTuple):
+    """A file under one of its names; the least of them is used: one that was named, one that is no link."""
+
+    is_found_only: bool
+    is_link: bool
+    path: Path
+
+
 class _Search:
     def __init__(self) -> None:
         self.found = Discovery([], [], [], [])
         #: Files and folders seen, by device and inode: links may lead back.
-        self._seen: set[tuple[int, int]] = set()
+        self._files: dict[tuple[int, int], _File] = {}
+        self._folders: set[tuple[int, int]] = set()
+        #: Folders to look into, and links to folders, which come after all others.
+        self._waiting: deque[tuple[Path, os.stat_result]] = deque()
+        self._links: deque[tuple[Path, os.stat_result]] = deque()
 
-    def take_named(self, path: Path) -> None:
+    def run(self, paths: Iterable[Path]) -> Discovery:
+        for path in sorted(paths):
+            self._take_named(path)
+        while waiting := self._waiting or self._links:
+            self._take_folder(*waiting.popleft())
+        for file in self._files.values():
+            self._open(file)
+        return self.found
+
+    def _take_named(self, path: Path) -> None:
         try:
             status = path.stat()
         except OSError as error:
             self.found.damage.append(refuse(path, error))
             return
         if stat.S_ISDIR(status.st_mode):
-            self._take_folder(path, status)
+            self._note_folder(path, status)
         elif stat.S_ISREG(status.st_mode):
-            self._take_file(path, status, is_named=True)
+            self._note_file(path, status, is_named=True)
         else:
             self.found.damage.append(Damage(str(path), "refused", "neither a file nor a folder"))
 
     def _take_folder(self, folder: Path, status: os.stat_result) -> None:
-        if self._is_known(status):
+        key = status.st_dev, status.st_ino
+        if key in self._folders:
             return
+        self._folders.add(key)
         if _is_run(folder):
             self.found.runs.append(folder)
             return
@@ -100,7 +124,7 @@ class _Search:
             self.found.damage.append(refuse(entry, error))
             return
         if stat.S_ISDIR(status.st_mode):
-            self._take_folder(entry, status)
+            self._note_folder(entry, status)
         elif not stat.S_ISREG(status.st_mode):
             self.found.skipped.append((entry, "neither a file nor a folder"))
         elif entry.suffix == _UNFINISHED:
@@ -108,25 +132,27 @@ class _Search:
         elif entry.suffix == _REPORT and entry.with_suffix(".sqlite").exists():
             self.found.skipped.append((entry, f"exported already: {entry.stem}.sqlite"))
         else:
-            self._take_file(entry, status, is_named=False)
+            self._note_file(entry, status, is_named=False)
 
-    def _take_file(self, path: Path, status: os.stat_result, *, is_named: bool) -> None:
-        if self._is_known(status):
-            return
+    def _note_folder(self, path: Path, status: os.stat_result) -> None:
+        (self._links if path.is_symlink() else self._waiting).append((path, status))
+
+    def _note_file(self, path: Path, status: os.stat_result, *, is_named: bool) -> None:
+        key = status.st_dev, status.st_ino
+        file = _File(not is_named, path.is_symlink(), path)
+        self._files[key] = min(file, self._files.get(key, file))
+
+    def _open(self, file: _File) -> None:
+        path = file.path
         try:
             self.found.traces.append(open_trace(path))
         except ReadError as error:
             reason = str(error).removeprefix(f"{path}: ")
-            if isinstance(error, TraceRefusedError) and not is_named and not _should_be_trace(path, error):
+            is_none = isinstance(error, TraceRefusedError) and not _should_be_trace(path, error)
+            if is_none and file.is_found_only:
                 self.found.skipped.append((path, reason))
             else:
                 self.found.damage.append(Damage(str(path), "refused", reason))
-
-    def _is_known(self, status: os.stat_result) -> bool:
-        key = status.st_dev, status.st_ino
-        known = key in self._seen
-        self._seen.add(key)
-        return known
 
 
 def _should_be_trace(path: Path, error: TraceRefusedError) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from slime_profiler_plugin import schema
+from slime_profiler_plugin._timeline import PhaseContext, noop_phase
 from slime_profiler_plugin.config import Config, ConfigError, ConfigSource, describe_out, load_config
 from slime_profiler_plugin.identity import OutError, Place, ProcessIdentity, change_place, resolve
 from slime_profiler_plugin.layout import RunPaths
@@ -30,8 +31,10 @@ from ._part import PartContext
 from ._process_line import process_line
 from ._queue import Record
 from ._signals import SigtermFlush
+from ._slow_syncs import SlowSyncs
 from ._threads import signals_blocked
 from ._values import as_text
+from ._window_requests import WindowRequests
 from ._windows import ProfilerWindows, selects_process
 from ._writer import Writer
 
@@ -88,6 +91,12 @@ class Recorder:
         )
         self._hot = HotPath(self._writer.queue, guard, self._outputs, self._first_record_of)
         self._hot.rollout = self._default_rollout()
+        trigger = None if config.profiler is None else config.profiler.trigger
+        self._slow_syncs = None
+        if trigger is not None:
+            self._slow_syncs = SlowSyncs(
+                self._part, trigger, self._hot.current_rollout, self._hot.mark, self._writer.run
+            )
         self._sigterm = SigtermFlush(self.flush, end=self._terminate, end_outside=self._end_outside)
         self._child_end = ChildEnd(self._end_of_child)
         if outputs.records:
@@ -158,6 +167,19 @@ class Recorder:
         """`Timeline.export_window`."""
         if self._windows is not None:
             self._guard.call("windows", self._windows.export)
+
+    def watch_sync(self) -> PhaseContext:
+        """`Timeline.watch_sync`."""
+        if self._slow_syncs is None:
+            return noop_phase()
+        return self._slow_syncs.watch()
+
+    def window_requests(self) -> Callable[[int], bool]:
+        """Told of each rollout that begins, it says whether the driver asks for a window there."""
+        profiler = self._part.config.profiler
+        if profiler is None or profiler.trigger is None:
+            return _never
+        return WindowRequests(self._part, profiler.trigger.windows, self._writer.run).takes
 
     def flush(self) -> None:
         """`Timeline.flush`."""
@@ -236,7 +258,9 @@ class Recorder:
         if not selects_process(self._part.config.profiler, self._part.identity):
             return
         self._windows_tried = True
-        self._windows = self._guard.call("windows", ProfilerWindows, self._part, self._hot.phase)
+        self._windows = self._guard.call(
+            "windows", ProfilerWindows, self._part, self._hot.phase, self.window_requests()
+        )
         if self._windows is not None:
             self._outputs.watch(self._windows)
 
@@ -301,6 +325,10 @@ def open_recorder(
     if identity.warning is not None:
         warn(identity.warning)
     return recorder
+
+
+def _never(_rollout: int) -> bool:
+    return False
 
 
 def _thread_name(tid: int) -> str:

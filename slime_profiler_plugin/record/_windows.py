@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from slime_profiler_plugin._timeline import PhaseContext
-    from slime_profiler_plugin.config import Config, Profiler
+    from slime_profiler_plugin.config import Config, Profiler, Schedule
     from slime_profiler_plugin.layout import RunPaths
     from slime_profiler_plugin.schema import Process
 
@@ -49,6 +49,7 @@ _MOST_NAMES: Final = 20
 
 
 _CUT: Final = "window cut short at max_bytes"
+_IN_THE_WAY: Final = "window asked for by the driver: one of the schedule is in the way"
 
 
 class WindowsContext(Protocol):
@@ -61,6 +62,24 @@ class WindowsContext(Protocol):
     @property
     def config(self) -> Config: ...
     def drop(self, what: str, reason: str, count: int = 1) -> None: ...
+
+
+def _make_schedule(schedule: Schedule | None) -> Callable[[int], Any]:
+    """What torch.profiler makes of it."""
+    import torch.profiler
+
+    if schedule is None:
+        return lambda _step: torch.profiler.ProfilerAction.NONE
+    with warnings.catch_warnings():  # torch advises a warm-up; the user has chosen
+        warnings.simplefilter("ignore")
+        made: Callable[[int], Any] = torch.profiler.schedule(
+            wait=schedule.wait,
+            warmup=schedule.warmup,
+            active=schedule.active,
+            repeat=schedule.repeat,
+            skip_first=schedule.skip_first,
+        )
+    return made
 
 
 def selects_process(profiler: Profiler | None, identity: Process) -> bool:
@@ -76,14 +95,20 @@ class ProfilerWindows:
     """The windows of this process.
 
     `phase` makes the phase ``profiler_export`` around the writing of a window. It should
-    not be a ``record_function`` too: the window ends inside it.
+    not be a ``record_function`` too: the window ends inside it. `is_asked_for` is told of each
+    rollout that begins: whether it is to be recorded although the schedule says nothing of it.
 
     A window that cannot be recorded or written is counted and given up, with one warning
     for the process; the next is tried. Whatever else goes wrong is raised, for the
     recorder's guard. All methods belong to the thread that calls `on_rollout`.
     """
 
-    def __init__(self, context: WindowsContext, phase: Callable[..., PhaseContext]) -> None:
+    def __init__(
+        self,
+        context: WindowsContext,
+        phase: Callable[..., PhaseContext],
+        is_asked_for: Callable[[int], bool] = lambda _rollout: False,
+    ) -> None:
         import torch.profiler
 
         settings = context.config.profiler
@@ -92,16 +117,9 @@ class ProfilerWindows:
         self._context = context
         self._settings = settings
         self._phase = phase
-        with warnings.catch_warnings():  # torch advises a warm-up; the user has chosen
-            warnings.simplefilter("ignore")
-            self._schedule: Callable[[int], Any] = torch.profiler.schedule(
-                wait=settings.schedule.wait,
-                warmup=settings.schedule.warmup,
-                active=settings.schedule.active,
-                repeat=settings.schedule.repeat,
-                skip_first=settings.schedule.skip_first,
-            )
+        self._is_asked_for = is_asked_for
         self._action = torch.profiler.ProfilerAction
+        self._schedule = _make_schedule(settings.schedule)
         self._compressor = Compressor(self._count_loss)
         self._rollout: int | None = None
         self._step = -1
@@ -124,6 +142,7 @@ class ProfilerWindows:
         self.export()
         self._rollout = rollout
         self._step += 1
+        is_asked = self._is_asked_for(rollout)
         if self._given_up:
             return
         if self._window is not None and not self._window.on_its_thread():
@@ -131,6 +150,8 @@ class ProfilerWindows:
             self._report(reason, reason)
             return
         action = self._schedule(self._step)
+        if is_asked:
+            action = self._take_request(action)
         self._last = action == self._action.RECORD_AND_SAVE
         if action == self._action.NONE or self._skipping:
             self._skipping = self._skipping and action == self._action.RECORD
@@ -188,6 +209,15 @@ class ProfilerWindows:
         self.check_at_ns = _NEVER
         if window is not None and window.rollouts:
             self._count_loss(f"window not written: {reason}")
+
+    def _take_request(self, action: Any) -> Any:
+        """What to do in a rollout for which the driver asks for a window and the schedule for `action`."""
+        if action == self._action.NONE:
+            self._skipping = False
+            return self._action.RECORD_AND_SAVE
+        if action == self._action.WARMUP or self._skipping:
+            self._count_loss(_IN_THE_WAY)
+        return action
 
     def _go_on(self, warm_up: bool, rollout: int) -> None:
         window = self._window

@@ -43,6 +43,8 @@ class _Request(NamedTuple):
     done: threading.Event | None
     #: Set: the last flush.
     end_reason: str | None
+    #: Done before the flush.
+    errand: Callable[[], object] | None = None
 
 
 class Writer:
@@ -104,6 +106,18 @@ class Writer:
         """
         return self._ask(None, timeout_s)
 
+    def run(self, part: str, errand: Callable[[], object]) -> None:
+        """Have the thread do `errand`, which may wait for a file system; returns at once.
+
+        Its failure is that of `part`.
+        """
+
+        def guarded() -> None:
+            with self._guard(part):
+                errand()
+
+        self._requests.put(_Request(None, None, guarded))
+
     def close(self, reason: str, timeout_s: float) -> bool:
         """The same for the last time, with an `End` line; then the file is closed.
 
@@ -155,6 +169,9 @@ class Writer:
                 requests.append(self._requests.get_nowait())
         except Empty:
             pass
+        for request in requests:
+            if request.errand is not None:
+                request.errand()
         end_reason = next((r.end_reason for r in requests if r.end_reason is not None), None)
         self._flush(end_reason)
         for request in requests:

@@ -1,26 +1,46 @@
-"""What the routes answer, typed. Every duration is in integer nanoseconds, every size in bytes.
+"""What the routes answer, typed. A rollout is a number as text, or ``initial``.
 
-Times are ns since the first record of the attempt, on the run's reference clock; only names that say
-``unix_ms`` are milliseconds since the epoch. A rollout is a number or ``"initial"``.
+Numbers of a run stand in a `Table`, as ``slime-profiler report --format json`` has them: each column says its
+unit and how it was measured. Elsewhere durations are integer ns and sizes bytes, and only names that say
+``unix_ms`` are milliseconds since the epoch.
 """
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
-Rollout = int | str
+import msgspec
 
 
 class _Answer(msgspec.Struct, kw_only=True):
     """Common settings."""
 
 
+class Column(_Answer):
+    """A column of a table; `unit` is empty for names and counts."""
+
+    name: str
+    unit: str
+    how: str
+
+
+class Table(_Answer):
+    """A view of ``slime-profiler report``: its columns, and rows of as many values."""
+
+    columns: list[Column]
+    rows: list[list[Any]]
+
+
 class RunEntry(_Answer):
-    """A run in the log folder. `key` names it in every other route, `version` changes when its files do."""
+    """A run in the log folder. `key` names it in every other route, `version` changes when its files do.
+
+    `bytes` is what its records take on disk.
+    """
 
     key: str
     run_id: str
     version: str
+    bytes: int
     started_unix_ms: int | None
     attempts: list[int]
 
@@ -37,93 +57,60 @@ class AttemptEntry(_Answer):
     """One start of a run: its number, its rollouts in order, how many processes were seen."""
 
     attempt: int
-    rollouts: list[Rollout]
+    rollouts: list[str]
     processes: int
 
 
 class AttemptsAnswer(_Answer):
-    """``/attempts?run=``."""
+    """``/attempts?run=``.
+
+    Here and below, `version` is that of the run when its tables were made: while it grows, they may be a
+    little behind ``/runs``.
+    """
 
     run: str
     version: str
     attempts: list[AttemptEntry]
 
 
-class RolloutsAnswer(_Answer):
-    """``/rollouts?run=&attempt=``."""
-
-    run: str
-    version: str
-    attempt: int
-    rollouts: list[Rollout]
-
-
-class OverviewRollout(_Answer):
-    """One rollout: `parts_ns` adds up to `wall_ns` exactly.
-
-    `parts_ns`: time during which only phases of that part ran anywhere in the run; ``overlap``: phases of
-    several parts; ``other``: phases of no part, which count only where no part runs; ``idle``: none.
-    `totals_ns`: time during which any phase of the part ran; these
-    overlap. `outlier`: its wall time is further from the median than 3 scaled median deviations.
-    """
-
-    rollout: Rollout
-    start_ns: int
-    wall_ns: int
-    parts_ns: dict[str, int]
-    totals_ns: dict[str, int]
-    outlier: bool
-
-
 class OverviewAnswer(_Answer):
-    """``/overview?run=&attempt=``: `parts` in the order in which they are stacked; timing ``host``."""
+    """``/overview?run=&attempt=``: the view ``rollout`` of one attempt."""
 
     run: str
     version: str
     attempt: int
-    parts: list[str]
-    rollouts: list[OverviewRollout]
-    median_wall_ns: int | None
+    table: Table
 
 
-class RankColumn(_Answer):
-    """A role's rank: its name, hosts (several after a restart elsewhere) and parallel coordinates."""
+class PhaseEntry(_Answer):
+    """A phase that ran; `depth` phases of the vocabulary stand around it."""
 
     name: str
-    role: str | None
-    rank: int | None
-    hosts: list[str]
-    ranks: dict[str, int]
-
-
-class RankRow(_Answer):
-    """One phase: per column the sum of its durations and how often it ended, ``None`` where it never ran.
-
-    `depth` phases stand around it. `median_ns` is over the ranks of each role; `ratio` of a cell is its
-    total over the median of its role.
-    """
-
-    phase: str
     depth: int
-    total_ns: list[int | None]
-    count: list[int | None]
-    ratio: list[float | None]
-    median_ns: dict[str, int]
 
 
 class RanksAnswer(_Answer):
-    """``/ranks?run=&attempt=&rollout=``: a parent's time includes its children's; timing ``host``."""
+    """``/ranks?run=&attempt=&rollout=``: the view ``ranks`` of one rollout; `phases` as the loop goes."""
 
     run: str
     version: str
     attempt: int
-    rollout: Rollout
-    columns: list[RankColumn]
-    rows: list[RankRow]
+    rollout: str
+    phases: list[PhaseEntry]
+    table: Table
 
 
-class BucketSlice(_Answer):
-    """A phase on one row of the Gantt chart; `start_ns` counts from the start of the sync."""
+class SyncAnswer(_Answer):
+    """``/sync?run=&attempt=``: the view ``sync`` of one attempt."""
+
+    run: str
+    version: str
+    attempt: int
+    table: Table
+
+
+class SyncPhase(_Answer):
+    """A phase of a sync on the row of its process; `start_ns` counts from the start of the sync."""
 
     row: str
     phase: str
@@ -133,43 +120,20 @@ class BucketSlice(_Answer):
     bytes: int | None
 
 
-class SyncEntry(_Answer):
-    """One weight synchronisation of one source.
+class BucketsAnswer(_Answer):
+    """``/buckets?run=&attempt=&rollout=&sync=&source=``: the view ``bucket`` of one sync, and its phases.
 
-    `pieces_ns` is the time during which each phase of the source ran inside `weight_sync`, without
-    counting a time twice; `remainder_ns` is what none of them covers. `send_ns` is the union of its
-    ``bucket_send`` (over disks: of what engines pulled) and `gb_per_s` the bytes over it. `hidden_ns` ran
-    while anybody was generating, `exposed_ns` did not. `start_ns` is ``None`` where the source itself left
-    no ``weight_sync``.
+    The rows of `phases` begin with that of the source.
     """
-
-    sync: int
-    source: str
-    rollout: Rollout | None
-    transport: str | None
-    weight_version: str | None
-    start_ns: int | None
-    wall_ns: int
-    buckets: int
-    bytes: int
-    tensors: int
-    send_ns: int
-    gb_per_s: float | None
-    exposed_ns: int
-    hidden_ns: int
-    pieces_ns: dict[str, int]
-    remainder_ns: int
-    slices: list[BucketSlice]
-
-
-class SyncAnswer(_Answer):
-    """``/sync?run=&attempt=&rollout=``; without `rollout` those of all, without slices."""
 
     run: str
     version: str
     attempt: int
-    rollout: Rollout | None
-    syncs: list[SyncEntry]
+    rollout: str
+    sync: int
+    source: str
+    table: Table
+    phases: list[SyncPhase]
 
 
 class HealthProcess(_Answer):
@@ -182,7 +146,7 @@ class HealthProcess(_Answer):
     clock: str
     clock_error_ns: int
     ending: str
-    open_phases: list[str]
+    open_phases: dict[str, int]
     dropped: dict[str, int]
     versions: dict[str, str]
     bytes: int
@@ -204,7 +168,8 @@ class MergeAnswer(_Answer):
 
     `state`: ``absent``, ``waiting``, ``running``, ``done`` or ``failed``. `bytes` is the text that a viewer
     reads, `packed_bytes` the file. `too_large`: a browser may not take it; ask for a slice. `exact` says
-    whether nothing was left out.
+    whether nothing was left out, `windows` how many traces of torch.profiler and others are in it, and
+    `problems` which sources are not whole, or missing.
     """
 
     state: str
@@ -215,6 +180,8 @@ class MergeAnswer(_Answer):
     packed_bytes: int = 0
     too_large: bool = False
     exact: bool = True
+    windows: int = 0
+    problems: list[str] = []
     file: str = ""
     error: str = ""
 

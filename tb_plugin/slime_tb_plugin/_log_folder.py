@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import Damage, find_runs, is_run_folder
 
 #: The key of a run that is the log folder itself.
@@ -22,11 +23,12 @@ class RunRefusedError(Exception):
 
 
 class RunFolder(NamedTuple):
-    """A run's folder, its name in addresses, and what changes when its files do."""
+    """A run's folder, its name in addresses, what changes when its files do, and the bytes of its records."""
 
     key: str
     path: Path
     version: str
+    bytes: int
 
 
 class LogFolder:
@@ -64,17 +66,21 @@ class LogFolder:
         path = self.path if key == ITSELF else self.path / key
         if not self._holds(path):
             raise RunRefusedError(f"{key} is a link that leads out of the log folder; it is not followed")
-        return RunFolder(key, path, self._version(path))
+        return RunFolder(key, path, *self._look(path))
 
     def _holds(self, path: Path) -> bool:
         return Path(os.path.realpath(path)).is_relative_to(self.path)
 
-    def _version(self, run: Path) -> str:
-        """A digest of names, sizes, inodes and times of everything that a run's answers are made from."""
+    def _look(self, run: Path) -> tuple[str, int]:
+        """A digest of names, sizes, inodes and times of all that answers are made from; bytes of records."""
         digest = hashlib.sha256()
+        records = f"{RunPaths.at(run).records}{os.sep}"
+        size = 0
         for path, about in sorted(self._files(run)):
             digest.update(f"{path}\0{about}\n".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()[:16]
+            if path.startswith(records):
+                size += about[0]
+        return digest.hexdigest()[:16], size
 
     def _files(self, run: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Run, attempt, record and window files; a link that leads out of the log folder refuses the run."""

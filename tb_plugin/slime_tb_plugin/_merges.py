@@ -5,25 +5,29 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from slime_profiler_plugin.merge import BROWSER_BYTES, MergeError, MergeOptions, merge_run
+from slime_profiler_plugin.merge import BROWSER_BYTES, MergeError, MergeOptions, format_missing, merge_run
 from slime_profiler_plugin.read import ReadError
+from slime_profiler_plugin.schema import INITIAL
 
-from ._answers import MergeAnswer, Rollout
-from ._log_folder import LogFolder, RunFolder
+from ._answers import MergeAnswer
+from ._log_folder import RunFolder
 
 #: What a slice is cut down to, bytes of text.
 SLICE_BYTES: Final = 100_000_000
 #: Files that are kept; those used least lately go.
 _MOST_FILES: Final = 32
 _SUFFIX: Final = ".trace.json.gz"
+#: How the names of those sources of a merge end that are traces, and no records.
+_TRACES: Final = (".json)", ".json.gz)")
+_MOST_PROBLEMS: Final = 20
 _log = logging.getLogger("slime_profiler_plugin")
 
 
@@ -32,6 +36,8 @@ class _Made(msgspec.Struct, kw_only=True):
 
     bytes: int
     exact: bool
+    windows: int
+    problems: list[str]
 
 
 class Wanted(NamedTuple):
@@ -39,32 +45,18 @@ class Wanted(NamedTuple):
 
     run: RunFolder
     attempt: int
-    rollout: Rollout
+    rollout: str
     cut: bool
 
 
-def find_cache_folder(log_folder: LogFolder) -> Path:
-    """A folder of the user's for what is merged; never one below the log folder."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    folder = root / "slime-profiler" / "tensorboard"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        inside = Path(os.path.realpath(folder)).is_relative_to(log_folder.path)
-        usable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        inside, usable = False, False
-    if usable and not inside:
-        return folder
-    return Path(tempfile.mkdtemp(prefix="slime-profiler-tensorboard-"))
-
-
 class Merges:
-    """Starts merges and says how far they are. `embed_bytes`: more text than that is too large to show."""
+    """Starts merges and says how far they are. They are kept in the folder that `find_folder` tells.
 
-    def __init__(self, log_folder: LogFolder, folder: Path | None = None) -> None:
-        self._log_folder = log_folder
-        self._folder = folder
+    `embed_bytes`: more text than that is too large to show.
+    """
+
+    def __init__(self, find_folder: Callable[[], Path]) -> None:
+        self._find_folder = find_folder
         self._lock = threading.Lock()
         self._one = threading.Lock()
         self._jobs: dict[str, MergeAnswer] = {}
@@ -110,13 +102,13 @@ class Merges:
             packed_bytes=path.stat().st_size,
             too_large=made.bytes > self.embed_bytes,
             exact=made.exact,
+            windows=made.windows,
+            problems=made.problems,
             file=f"{wanted.run.key.strip('.') or 'run'}-attempt{wanted.attempt}-{wanted.rollout}{_SUFFIX}",
         )
 
     def _path(self, name: str) -> Path:
-        if self._folder is None:
-            self._folder = find_cache_folder(self._log_folder)
-        return self._folder / f"{name}{_SUFFIX}"
+        return self._find_folder() / f"{name}{_SUFFIX}"
 
     def _read_made(self, path: Path) -> _Made | None:
         try:
@@ -154,11 +146,22 @@ class Merges:
             progress=tell,  # type: ignore[arg-type]
         )
         report = merge_run(
-            [wanted.run.path], wanted.rollout, out=path, attempt=wanted.attempt, options=options
+            [wanted.run.path],
+            INITIAL if wanted.rollout == INITIAL else int(wanted.rollout),
+            out=path,
+            attempt=wanted.attempt,
+            options=options,
         )
         output = report.outputs[0]
         exact = not output.kernel_threshold_ns and not output.slice_threshold_ns
-        made = _Made(bytes=output.size, exact=exact)
+        windows = sum(each.written > 0 and each.source.endswith(_TRACES) for each in output.sources)
+        problems = [f"{each.file}: {each.kind}: {each.reason}" for each in report.damage]
+        problems += [
+            format_missing(each.role, each.seen, each.world_size, each.missing, _MOST_PROBLEMS)
+            for each in report.ranks
+            if each.missing
+        ]
+        made = _Made(bytes=output.size, exact=exact, windows=windows, problems=problems[:_MOST_PROBLEMS])
         beside = path.with_suffix(".made")
         fresh = beside.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(msgspec.json.encode(made))

@@ -11,8 +11,6 @@ from urllib.parse import unquote_to_bytes
 
 from slime_profiler_plugin.schema import INITIAL
 
-from ._answers import Rollout
-
 #: Bytes of a query string: the longest that the tab sends is far shorter.
 _MOST_QUERY: Final = 1024
 _LOOPBACK: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -110,20 +108,18 @@ def _decode(raw: str) -> str:
     return text
 
 
-def parse_attempt(text: str) -> int:
-    """A number of an attempt. Raises `RefusedError`."""
+def parse_number(name: str, text: str) -> int:
+    """The number of an attempt or a sync. Raises `RefusedError`."""
     if not _NUMBER.fullmatch(text):
-        raise _bad("An attempt is a number from 0 on.")
+        raise _bad(f"The parameter {name} is a number from 0 on.")
     return int(text)
 
 
-def parse_rollout(text: str) -> Rollout:
+def check_rollout(text: str) -> str:
     """A rollout id. Raises `RefusedError`."""
-    if text == INITIAL:
-        return text
-    if not _NUMBER.fullmatch(text):
+    if text != INITIAL and not _NUMBER.fullmatch(text):
         raise _bad("A rollout is a number from 0 on, or `initial`.")
-    return int(text)
+    return text
 
 
 def _bad(reason: str) -> RefusedError:

@@ -14,7 +14,7 @@ import msgspec
 
 from ._answers import ErrorAnswer
 
-#: Bytes of a file that are in memory at a time.
+#: Bytes that are sent at a time; of a file no more are in memory.
 _BLOCK: Final = 1 << 18
 _HASH: Final = re.compile(r"'sha256-[A-Za-z0-9+/=]+'")
 #: For whatever is no page: nothing in it may run, should somebody open it as one.
@@ -32,7 +32,7 @@ class Response:
         status: HTTPStatus = HTTPStatus.OK,
     ) -> None:
         self.status = status
-        self.body: Iterable[bytes] = [body] if isinstance(body, bytes) else body
+        self.body: Iterable[bytes] = _pieces(body) if isinstance(body, bytes) else body
         self.headers = {
             "Content-Type": kind,
             "X-Content-Type-Options": "nosniff",
@@ -47,6 +47,13 @@ class Response:
     def __call__(self, _environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         start_response(f"{self.status.value} {self.status.phrase}", list(self.headers.items()))
         return self.body
+
+
+def _pieces(body: bytes) -> list[bytes] | Iterator[bytes]:
+    """A large answer goes out piece by piece, so that the server never holds it twice."""
+    if len(body) <= _BLOCK:
+        return [body]
+    return (body[at : at + _BLOCK] for at in range(0, len(body), _BLOCK))
 
 
 def answer(value: msgspec.Struct) -> Response:

@@ -13,27 +13,31 @@ from typing import Any, Final, NoReturn
 import msgspec
 from tensorboard.plugins import base_plugin
 
+from slime_profiler_plugin.analyze import TablesUnavailableError
 from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import ReadError, attempt_numbers, read_run_file, read_run_id
 from slime_profiler_plugin.serve import PerfettoUi, UiMissingError, find_ui
 
 from ._answers import (
+    AttemptEntry,
     AttemptsAnswer,
+    BucketsAnswer,
     HealthAnswer,
     OverviewAnswer,
     RanksAnswer,
-    Rollout,
-    RolloutsAnswer,
     RunEntry,
     RunsAnswer,
     SyncAnswer,
 )
 from ._cache import Cache
+from ._cache_folders import CacheFolders
+from ._health import Health
+from ._live_tables import LiveTables, Snapshot
 from ._log_folder import LogFolder, RunFolder, RunRefusedError
 from ._merges import Merges, Wanted
-from ._reader import PARTS, RunReader
-from ._requests import Hosts, RefusedError, check_request, parse_attempt, parse_query, parse_rollout
+from ._requests import Hosts, RefusedError, check_request, check_rollout, parse_number, parse_query
 from ._responses import JSON, Response, answer, page_policy, refuse, send_file
+from ._views import SyncName, attempts, order_phases, sync_phases, view
 
 _STATIC: Final = Path(__file__).with_name("static")
 #: Names of this server that are allowed where it serves other machines, with commas between.
@@ -50,8 +54,8 @@ _TYPES: Final = {
     ".woff2": "font/woff2",
 }
 _ANY: Final = "application/octet-stream"
-_KEPT_RUNS: Final = 4
-_KEPT_ANSWERS: Final = 256
+#: Bytes of answers that are kept.
+_KEPT_BYTES: Final = 64_000_000
 _log = logging.getLogger("slime_profiler_plugin")
 
 Query = dict[str, str]
@@ -70,11 +74,12 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         self._hosts = Hosts(
             getattr(flags, "host", None), allowed, bind_all=bool(getattr(flags, "bind_all", False))
         )
-        self._readers: Cache[RunReader] = Cache(_KEPT_RUNS)
-        self._answers: Cache[bytes] = Cache(_KEPT_ANSWERS)
+        self._answers = Cache(_KEPT_BYTES)
         self._static = {f"/{path.name}": path for path in _STATIC.iterdir() if path.suffix in _TYPES}
         if self._log_folder is not None:
-            self._merges = Merges(self._log_folder)
+            folders = CacheFolders(self._log_folder)
+            self._tables = LiveTables(lambda: folders.tables)
+            self._merges = Merges(lambda: folders.merged)
 
     def is_active(self) -> bool:
         """Whether there is a run in the log folder."""
@@ -91,6 +96,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         one: tuple[set[str], set[str]] = ({"run"}, {"run"})
         attempt = ({"run", "attempt"}, {"run", "attempt"})
         rollout = ({"run", "attempt", "rollout"}, {"run", "attempt", "rollout"})
+        sync = (rollout[0] | {"sync", "source"}, rollout[1] | {"sync", "source"})
         merge = (rollout[0] | {"cut"}, rollout[1])
 
         def start(query: Query) -> Response:
@@ -102,10 +108,10 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         return {
             "/runs": self._route(self._runs, set(), set()),
             "/attempts": self._route(self._attempts, *one),
-            "/rollouts": self._route(self._rollouts, *attempt),
             "/overview": self._route(self._overview, *attempt),
             "/ranks": self._route(self._ranks, *rollout),
-            "/sync": self._route(self._sync, rollout[0], attempt[1]),
+            "/sync": self._route(self._sync, *attempt),
+            "/buckets": self._route(self._buckets, *sync),
             "/health": self._route(self._health, *one),
             "/merge/start": self._route(start, *merge),
             "/merge/progress": self._route(progress, *merge),
@@ -133,84 +139,86 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
 
     def _attempts(self, query: Query) -> Response:
         run = self._find(query)
-        return answer(AttemptsAnswer(run=run.key, version=run.version, attempts=self._reader(run).attempts()))
-
-    def _rollouts(self, query: Query) -> Response:
-        run = self._find(query)
-        attempt, rollouts = self._attempt(run, query)
-        return answer(RolloutsAnswer(run=run.key, version=run.version, attempt=attempt, rollouts=rollouts))
+        found = self._tables.get(run)
+        return answer(AttemptsAnswer(run=run.key, version=found.version, attempts=_list_attempts(run, found)))
 
     def _overview(self, query: Query) -> Response:
-        run = self._find(query)
-        attempt, _ = self._attempt(run, query)
+        run, found, entry = self._open(query)
+        attempt = entry.attempt
 
         def make() -> OverviewAnswer:
-            found = self._reader(run).overview(attempt)
-            walls = sorted(entry.wall_ns for entry in found if isinstance(entry.rollout, int))
-            middle = walls[len(walls) // 2] if len(walls) % 2 else None
-            if middle is None and walls:
-                middle = (walls[len(walls) // 2 - 1] + walls[len(walls) // 2]) // 2
-            return OverviewAnswer(
-                run=run.key,
-                version=run.version,
-                attempt=attempt,
-                parts=[*PARTS, "overlap", "idle"],
-                rollouts=found,
-                median_wall_ns=middle,
-            )
+            table = found.ask(lambda tables: view(tables, "rollout", None, attempt=attempt))
+            return OverviewAnswer(run=run.key, version=found.version, attempt=attempt, table=table)
 
-        return self._kept((run, "overview", attempt), make)
+        return self._kept((run.key, found.version, "overview", attempt), make)
 
     def _ranks(self, query: Query) -> Response:
-        run = self._find(query)
-        attempt, rollout = self._rollout(run, query)
+        run, found, entry = self._open(query)
+        attempt = entry.attempt
+        rollout = _choose(entry, query)
 
         def make() -> RanksAnswer:
-            columns, rows = self._reader(run).ranks(attempt, rollout)
+            table = found.ask(lambda tables: view(tables, "ranks", [rollout], attempt=attempt))
+            at = [column.name for column in table.columns].index("phase")
             return RanksAnswer(
                 run=run.key,
-                version=run.version,
+                version=found.version,
                 attempt=attempt,
                 rollout=rollout,
-                columns=columns,
-                rows=rows,
+                phases=order_phases(row[at] for row in table.rows),
+                table=table,
             )
 
-        return self._kept((run, "ranks", attempt, rollout), make)
+        return self._kept((run.key, found.version, "ranks", attempt, rollout), make)
 
     def _sync(self, query: Query) -> Response:
-        run = self._find(query)
-        attempt, _ = self._attempt(run, query)
-        rollout = self._rollout(run, query)[1] if "rollout" in query else None
+        run, found, entry = self._open(query)
+        attempt = entry.attempt
 
         def make() -> SyncAnswer:
-            return SyncAnswer(
+            table = found.ask(lambda tables: view(tables, "sync", None, attempt=attempt))
+            return SyncAnswer(run=run.key, version=found.version, attempt=attempt, table=table)
+
+        return self._kept((run.key, found.version, "sync", attempt), make)
+
+    def _buckets(self, query: Query) -> Response:
+        run, found, entry = self._open(query)
+        attempt = entry.attempt
+        rollout = _choose(entry, query)
+        sync = SyncName(parse_number("sync", query["sync"]), query["source"])
+
+        def make() -> BucketsAnswer:
+            only = {"attempt": attempt, "sync": sync.number, "source": sync.source}
+            table = found.ask(lambda tables: view(tables, "bucket", [rollout], **only))
+            return BucketsAnswer(
                 run=run.key,
-                version=run.version,
+                version=found.version,
                 attempt=attempt,
                 rollout=rollout,
-                syncs=self._reader(run).syncs(attempt, rollout),
+                sync=sync.number,
+                source=sync.source,
+                table=table,
+                phases=found.ask(lambda tables: sync_phases(tables, attempt, sync)),
             )
 
-        return self._kept((run, "sync", attempt, rollout), make)
+        return self._kept((run.key, found.version, "buckets", attempt, rollout, sync), make)
 
     def _health(self, query: Query) -> Response:
         run = self._find(query)
+        found = self._tables.get(run)
 
         def make() -> HealthAnswer:
-            reader = self._reader(run)
-            processes, missing = reader.health()
-            damage = list(dict.fromkeys(map(str, reader.run.damage)))
+            health = found.ask(lambda tables: Health(run.path, tables))
             return HealthAnswer(
                 run=run.key,
-                version=run.version,
-                processes=processes,
-                missing=missing,
-                damage=damage,
-                ignored=list(map(str, reader.run.ignored)),
+                version=found.version,
+                processes=health.processes(),
+                missing=health.missing(),
+                damage=health.damage,
+                ignored=health.ignored,
             )
 
-        return self._kept((run, "health"), make)
+        return self._kept((run.key, found.version, "health"), make)
 
     def _download(self, query: Query) -> Response:
         wanted = self._wanted(query)
@@ -257,28 +265,18 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
             raise RefusedError(HTTPStatus.FORBIDDEN, str(error)) from error
         return run or _not_found("There is no such run in the log folder. Reload the list of runs.")
 
-    def _reader(self, run: RunFolder) -> RunReader:
-        return self._readers.get(run, lambda: RunReader(run.path))
-
-    def _attempt(self, run: RunFolder, query: Query) -> tuple[int, list[Rollout]]:
-        attempt = parse_attempt(query["attempt"])
-        rollouts = self._reader(run).rollouts(attempt)
-        if rollouts is None:
-            _not_found("The run has no such attempt.")
-        return attempt, rollouts
-
-    def _rollout(self, run: RunFolder, query: Query) -> tuple[int, Rollout]:
-        rollout = parse_rollout(query["rollout"])
-        attempt, rollouts = self._attempt(run, query)
-        if rollout not in rollouts:
-            _not_found("The attempt has no record of this rollout.")
-        return attempt, rollout
+    def _open(self, query: Query) -> tuple[RunFolder, Snapshot, AttemptEntry]:
+        run = self._find(query)
+        number = parse_number("attempt", query["attempt"])
+        found = self._tables.get(run)
+        attempt = next((each for each in _list_attempts(run, found) if each.attempt == number), None)
+        return run, found, attempt or _not_found("The run has no such attempt.")
 
     def _wanted(self, query: Query) -> Wanted:
         if query.get("cut", "0") not in ("0", "1"):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "cut is 0 or 1.")
-        run = self._find(query)
-        return Wanted(run, *self._rollout(run, query), cut=query.get("cut") == "1")
+        run, _, attempt = self._open(query)
+        return Wanted(run, attempt.attempt, _choose(attempt, query), cut=query.get("cut") == "1")
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], msgspec.Struct]) -> Response:
         return Response(self._answers.get(key, lambda: msgspec.json.encode(make())), JSON)
@@ -308,6 +306,8 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
                 response = respond(environ)
             except RefusedError as refused:
                 response = refuse(refused.status, refused.reason)
+            except TablesUnavailableError as error:
+                response = refuse(HTTPStatus.SERVICE_UNAVAILABLE, f"The views cannot be shown: {error}.")
             except (ReadError, OSError) as error:
                 response = refuse(HTTPStatus.UNPROCESSABLE_ENTITY, f"The run cannot be read: {error}")
             except Exception as error:  # noqa: BLE001 - TensorBoard's other tabs must go on, and the user hear of it
@@ -324,9 +324,20 @@ def _describe(run: RunFolder) -> RunEntry:
         key=run.key,
         run_id=read_run_id(run.path, []),
         version=run.version,
+        bytes=run.bytes,
         started_unix_ms=created // 1_000_000 if isinstance(created, int) else None,
         attempts=sorted(attempt_numbers([run.path], [])),
     )
+
+
+def _list_attempts(run: RunFolder, found: Snapshot) -> list[AttemptEntry]:
+    numbers = attempt_numbers([run.path], [])
+    return found.ask(lambda tables: attempts(tables, numbers))
+
+
+def _choose(attempt: AttemptEntry, query: Query) -> str:
+    rollout = check_rollout(query["rollout"])
+    return rollout if rollout in attempt.rollouts else _not_found("The attempt has no such rollout.")
 
 
 def _not_found(reason: str) -> NoReturn:

@@ -95,8 +95,8 @@ class Cluster:
                 )
                 if sum(node["Alive"] for node in state.node_table()) >= nodes:
                     return
-            except (RuntimeError, ray.exceptions.RpcError):
-                pass
+            except (RuntimeError, ray.exceptions.RpcError, ray.exceptions.RaySystemError):
+                pass  # the head is not up yet, which on a busy machine takes longer than Ray waits
             time.sleep(0.3)
         logs = [p.read_text(errors="replace")[-2000:] for p in sorted(Path(self.folder).glob("node-*.log"))]
         raise AssertionError(f"{nodes} nodes did not come up: {logs}")

@@ -12,58 +12,78 @@ from typing import Any
 import pytest
 from tab_requests import ROLLOUT, RUN, make_get, merge
 
-from slime_profiler_plugin.testing import write_synthetic_run
-from slime_tb_plugin._cache import Cache
-from slime_tb_plugin._spans import length, partition, union
+pytest.importorskip("duckdb")
 
-MS = 1_000_000
+from slime_profiler_plugin.analyze import RunTables, tables_json
+from slime_profiler_plugin.testing import MS, write_synthetic_run
+from slime_tb_plugin._cache import Cache
+from slime_tb_plugin._views import order_phases
+
+
+def records(table: dict[str, Any]) -> list[dict[str, Any]]:
+    names = [column["name"] for column in table["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in table["rows"]]
 
 
 def test_runs_attempts_and_rollouts_are_listed(get, runs):
     told = get("/runs").json
     assert told["log_folder"] == str(runs)
     assert [(r["key"], r["run_id"], r["attempts"]) for r in told["runs"]] == [("synthetic", "synthetic", [0])]
-    assert get("/attempts", {"run": "synthetic"}).json["attempts"] == [
-        {"attempt": 0, "rollouts": ["initial", 0, 1], "processes": 5}
+    assert told["runs"][0]["bytes"] == sum(f.stat().st_size for f in runs.rglob("*.jsonl"))
+    attempts = get("/attempts", {"run": "synthetic"}).json
+    assert attempts["version"] == told["runs"][0]["version"]
+    assert attempts["attempts"] == [{"attempt": 0, "rollouts": ["initial", "0", "1"], "processes": 5}]
+
+
+def test_the_views_are_those_of_the_report(get, runs):
+    with RunTables(runs / "synthetic") as tables:
+        wanted = json.loads(tables_json([tables.view("rollout"), tables.view("sync")]))["views"]
+        of_one = json.loads(tables_json([tables.view("ranks", ["1"]), tables.view("bucket", ["1"])]))["views"]
+    found = {
+        "rollout": get("/overview", RUN).json["table"],
+        "sync": get("/sync", RUN).json["table"],
+        "ranks": get("/ranks", ROLLOUT).json["table"],
+        "bucket": get("/buckets", {**ROLLOUT, "sync": 2, "source": source_of(get)}).json["table"],
+    }
+    for name, view in {**wanted, **of_one}.items():
+        assert found[name]["columns"] == view["columns"]
+        assert records(found[name]) == view["rows"]
+        assert view["rows"]
+
+
+def source_of(get) -> str:
+    return records(get("/sync", RUN).json["table"])[0]["source"]
+
+
+def test_the_overview_has_the_planted_times(get):
+    rows = records(get("/overview", RUN).json["table"])
+    (one,) = [row for row in rows if (row["rollout"], row["role"]) == ("1", "all")]
+    assert (one["wall_ms"], one["generate_ms"], one["train_ms"], one["sync_ms"]) == (900, 390, 248, 200)
+    assert {row["role"] for row in rows} == {"all", "driver", "actor", "engine"}
+
+
+def test_phases_stand_behind_those_they_stand_in(get):
+    found = {phase["name"]: phase["depth"] for phase in get("/ranks", ROLLOUT).json["phases"]}
+    names = list(found)
+    assert (found["train_step"], found["forward_backward"], found["grad_sync"]) == (0, 1, 2)
+    assert names.index("train_step") < names.index("grad_sync") < names.index("weight_sync")
+    assert [(p.name, p.depth) for p in order_phases(["mine", "grad_sync", "train_step"])] == [
+        ("train_step", 0),
+        ("grad_sync", 1),
+        ("mine", 0),
     ]
-    assert get("/rollouts", RUN).json["rollouts"] == ["initial", 0, 1]
 
 
-def test_the_overview_adds_up(get):
-    told = get("/overview", RUN).json
-    one = next(entry for entry in told["rollouts"] if entry["rollout"] == 1)
-    assert one["wall_ns"] == 900 * MS
-    assert one["parts_ns"]["generate"] == one["totals_ns"]["generate"] == 390 * MS
-    assert one["parts_ns"]["train"] == 248 * MS  # two steps of 125 ms, 1 ms less each
-    assert one["parts_ns"]["sync"] == 200 * MS
-    for entry in told["rollouts"]:
-        assert sum(entry["parts_ns"].values()) == entry["wall_ns"]
-    assert set(one["parts_ns"]) == set(told["parts"])
-
-
-def test_ranks_have_their_phases(get):
-    told = get("/ranks", ROLLOUT).json
-    names = [column["name"] for column in told["columns"]]
-    assert {"actor 0", "actor 1", "engine 0", "engine 1"} <= set(names)
-    step = next(row for row in told["rows"] if row["phase"] == "train_step")
-    at = names.index("actor 1")
-    assert (step["total_ns"][at], step["count"][at], step["ratio"][at]) == (248 * MS, 2, 1.0)
-    assert step["total_ns"][names.index("engine 0")] is None
-
-
-def test_the_ledger_has_every_bucket(get):
-    (entry,) = get("/sync", ROLLOUT).json["syncs"]
-    assert (entry["bytes"], entry["buckets"], entry["tensors"]) == (3 * 4096, 3, 6)
-    assert (entry["transport"], entry["weight_version"], entry["wall_ns"]) == ("nccl", "2", 200 * MS)
-    assert entry["send_ns"] == 30 * MS
-    assert entry["gb_per_s"] == pytest.approx(3 * 4096 / (30 * MS), abs=1e-6)
-    assert (entry["exposed_ns"], entry["hidden_ns"]) == (200 * MS, 0)
-    assert entry["pieces_ns"] == {"bucket_send": 30 * MS, "barrier": 9 * MS}
-    assert entry["remainder_ns"] == 161 * MS
-    assert sum(s["phase"] == "engine_receive" for s in entry["slices"]) == 6
-    everything = get("/sync", RUN).json["syncs"]
-    assert [each["rollout"] for each in everything] == ["initial", 0, 1]
-    assert not any(each["slices"] for each in everything)
+def test_a_sync_has_every_bucket_at_the_sender_and_at_each_engine(get):
+    told = get("/buckets", {**ROLLOUT, "sync": 2, "source": source_of(get)}).json
+    assert [row["bytes"] for row in records(told["table"])] == [4096] * 3
+    first, *_ = told["phases"]
+    assert (first["row"], first["phase"], first["start_ns"]) == ("actor 0", "bucket_send", MS)
+    assert [p["dur_ns"] for p in told["phases"] if p["phase"] == "bucket_send"] == [10 * MS] * 3
+    assert sum(p["phase"] == "engine_receive" for p in told["phases"]) == 6
+    assert {p["row"] for p in told["phases"]} == {"actor 0", "engine 0", "engine 1"}
+    none = get("/buckets", {**ROLLOUT, "sync": 2, "source": "' OR 1=1 --"}).json
+    assert (none["table"]["rows"], none["phases"]) == ([], [])
 
 
 def test_health_tells_who_is_missing_and_what_is_damaged(get, runs):
@@ -80,12 +100,13 @@ def test_health_tells_who_is_missing_and_what_is_damaged(get, runs):
 
 
 def test_a_run_that_grows_has_a_new_version_and_new_rollouts(get, runs):
-    before = get("/runs").json["runs"][0]["version"]
-    assert get("/rollouts", RUN).json["rollouts"] == ["initial", 0, 1]
+    before = get("/attempts", {"run": "synthetic"}).json
     write_synthetic_run(runs, trainers=2, engines=2, buckets=3, rollouts=4)
-    assert get("/runs").json["runs"][0]["version"] != before
-    assert get("/rollouts", RUN).json["rollouts"] == ["initial", 0, 1, 2, 3]
-    assert len(get("/overview", RUN).json["rollouts"]) == 5
+    assert get("/runs").json["runs"][0]["version"] != before["version"]
+    (after,) = get("/attempts", {"run": "synthetic"}).json["attempts"]
+    assert after["rollouts"] == ["initial", "0", "1", "2", "3"]
+    rows = records(get("/overview", RUN).json["table"])
+    assert [row["rollout"] for row in rows if row["role"] == "all"] == after["rollouts"]
 
 
 def test_a_rollout_is_merged_into_the_cache_and_never_the_log_folder(get, runs, tmp_path):
@@ -148,7 +169,8 @@ def test_an_empty_or_absent_log_folder_is_no_error(tmp_path):
 def test_the_log_folder_may_be_a_run(runs):
     get = make_get(runs / "synthetic")
     assert [run["key"] for run in get("/runs").json["runs"]] == ["."]
-    assert get("/rollouts", {"run": ".", "attempt": 0}).json["rollouts"] == ["initial", 0, 1]
+    (attempt,) = get("/attempts", {"run": "."}).json["attempts"]
+    assert attempt["rollouts"] == ["initial", "0", "1"]
 
 
 def test_names_that_are_markup_are_told_as_they_are(tmp_path):
@@ -159,30 +181,20 @@ def test_names_that_are_markup_are_told_as_they_are(tmp_path):
     assert answer.headers["Content-Type"] == "application/json"
 
 
-def test_stretches_of_time():
-    assert union([(5, 9), (0, 2), (1, 3), (3, 3)]) == [(0, 3), (5, 9)]
-    assert length([(0, 10), (2, 3)]) == 10
-    assert partition({"train": [(0, 5), (4, 6)], "sync": []}, 2, 10) == {
-        "train": 4,
-        "sync": 0,
-        "overlap": 0,
-        "idle": 4,
-    }
+def test_a_cache_makes_each_answer_once_and_forgets_the_oldest():
+    cache = Cache(20)
+    made: list[bytes] = []
 
-
-def test_a_cache_makes_each_value_once_and_forgets_the_oldest():
-    cache: Cache[int] = Cache(2)
-    made: list[int] = []
-
-    def make(value: int) -> Callable[[], int]:
+    def make(value: bytes) -> Callable[[], bytes]:
         return lambda: made.append(value) or value
 
-    for value in (1, 2, 1, 3, 1, 2):
+    one, two, three = b"1" * 10, b"2" * 10, b"3" * 10
+    for value in (one, two, one, three, one, two):
         assert cache.get(value, make(value)) == value
-    assert made == [1, 2, 3, 2]
+    assert made == [one, two, three, two]
     with pytest.raises(ZeroDivisionError):
-        cache.get(9, lambda: 1 // 0)
-    assert cache.get(9, make(9)) == 9
+        cache.get(9, lambda: bytes(1 // 0))
+    assert cache.get(9, make(b"9" * 50)) == b"9" * 50
 
 
 def test_without_permission_a_run_says_so(runs, get):

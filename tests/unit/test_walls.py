@@ -267,7 +267,7 @@ sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tb_plugin")!r}]
 from pathlib import Path
 from tab_requests import RUN, ROLLOUT, make_get, merge
 get = make_get(Path({str(tmp_path / "runs")!r}))
-for route, query in [("/runs", ""), ("/overview", RUN), ("/ranks", ROLLOUT), ("/sync", ROLLOUT)]:
+for route, query in [("/runs", ""), ("/overview", RUN), ("/ranks", ROLLOUT), ("/sync", RUN)]:
     assert get(route, query).status == 200
 assert merge(get, ROLLOUT)["state"] == "done"
 """

@@ -34,7 +34,7 @@ const perfetto = () => page.frames().find((frame) => frame.url().includes("/perf
 
 const COMMANDS = {
   /** Opens TensorBoard at a deep link into the tab. */
-  async open({ url, link = "", dark = false }) {
+  async open({ url, link = "", dark = false, search = "" }) {
     await page?.context().close();
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, serviceWorkers: "block" });
     context.setDefaultTimeout(PATIENCE_MS);
@@ -46,7 +46,7 @@ const COMMANDS = {
     page.on("pageerror", (error) => told.push(`error: ${error.message}`));
     const { origin } = new URL(url);
     await page.route((asked) => asked.protocol.startsWith("http") && asked.origin !== origin, (route) => route.abort());
-    await page.goto(`${url}${dark ? "?darkMode=true" : "?darkMode=false"}#${TAB}${link}`);
+    await page.goto(`${url}?darkMode=${dark}${search}#${TAB}${link}`);
     tab = await findTab();
     await tab.waitForSelector("main[data-view]");
   },
@@ -70,6 +70,9 @@ const COMMANDS = {
   attributes: ({ selector, name }) => tab.locator(selector).evaluateAll((all, word) => all.map((one) => one.getAttribute(word)), name),
   /** The text of each cell of a table. */
   cells: ({ selector }) => tab.locator(`${selector} tbody tr`).evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))),
+  /** Each row of a table of a report: by column, the value that a cell holds and the text that it shows. */
+  report: ({ selector }) => tab.locator(`${selector} tbody tr`).evaluateAll((rows) => rows.map((row) => Object.fromEntries(
+    [...row.querySelectorAll("td[data-value]")].map((cell) => [cell.dataset.column, { value: JSON.parse(cell.dataset.value), text: cell.innerText.trim() }])))),
   /** Asks the Perfetto UI inside the tab. */
   async query({ sql }) {
     const frame = perfetto();
@@ -84,6 +87,33 @@ const COMMANDS = {
       return rows;
     }, sql);
   },
+  /**
+   * Milliseconds from each of so many moves of the heat map, by scrolling or by hovering, until it was drawn anew and a frame with it
+   * came on screen.
+   */
+  paces: ({ what, moves }) => tab.evaluate(async ([kind, count]) => {
+    const canvas = document.querySelector(".heat canvas");
+    const heat = canvas.parentElement;
+    const frame = () => new Promise(requestAnimationFrame);
+    const taken = [];
+    heat.scrollTop = 0;
+    await frame();
+    await frame();
+    for (let move = 0; move < count; move += 1) {
+      const before = canvas.dataset.drawn;
+      const begun = performance.now();
+      if (kind === "scroll") heat.scrollTop += 90;
+      else {
+        const { left, top } = canvas.getBoundingClientRect();
+        const at = { bubbles: true, clientX: left + 200 + ((move * 97) % 700), clientY: top + 100 + ((move * 41) % 300) };
+        canvas.dispatchEvent(new MouseEvent("mousemove", at));
+      }
+      for (let tries = 0; tries < 600 && canvas.dataset.drawn === before; tries += 1) await frame();
+      await frame();
+      taken.push(performance.now() - begun);
+    }
+    return taken;
+  }, [what, moves]),
   /** What the console of every frame has said since the page was opened. */
   console: () => told,
   address: () => page.url(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,16 @@ def test_bytes_are_those_of_the_model_and_named_pieces_cover_the_sync(recorded):
     for row in rows:
         own = [b["bytes"] for b in buckets if (b["sync"], b["source"]) == (row["sync"], row["source"])]
         assert sum(own) == row["bytes"]
-    # A pause of a busy machine between two phases has no name: of a short sync it may be much.
-    remainder = sum(row["remainder_ms"] for row in rows)
-    assert remainder <= max(0.15 * sum(row["source_ms"] for row in rows), len(rows) * 5)
+
+
+def test_named_pieces_cover_the_source_s_sync(recorded):
+    tables, _, _, _ = recorded
+    rows = tables.view("sync").records()
+    # What has no name in the program is unnamed in every sync. The machine may stop a process between two
+    # phases of one of them, which no phase could name, so the median speaks. To write a phase down takes some
+    # 0.02 ms between it and the next, which is more than a part in twenty where all takes a few ms.
+    allowed = [max(0.05 * row["source_ms"], 0.5) for row in rows]
+    assert statistics.median(row["remainder_ms"] / most for row, most in zip(rows, allowed, strict=True)) <= 1
+    for row in rows:
+        assert row["named_part"] == pytest.approx(row["named_ms"] / row["source_ms"])
+        assert row["other_ms"] <= row["named_ms"]

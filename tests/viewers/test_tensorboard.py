@@ -1,78 +1,32 @@
-"""The tab in a real TensorBoard in a real browser: what stands on screen is what the routes answer."""
+"""The tab in a real TensorBoard in a real browser: numbers on screen are those of the report."""
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any
 
 import pytest
 from browser import PICTURES, Browser, find_installed, run_browser
+from tensorboard_server import PROGRAM, Server, check_quiet, open_tab, run_tensorboard
+
+pytest.importorskip("duckdb")
 
 from slime_profiler_plugin.testing import write_synthetic_run
 
-pytestmark = [pytest.mark.timeout(600)]
-PROGRAM = Path(__file__).with_name("tensorboard_ui.mjs")
-ROUTES = "data/plugin/slime_rl_timeline/"
-START_S = 90
-#: What the Perfetto UI itself says where its makers' servers and a native trace_processor are out of reach,
-#: its other warnings, and a warning of TensorBoard's own page.
-NOISE = re.compile(
-    r"is_internal_user|127\.0\.0\.1:9001|navigate-to|^warning: .*(/perfetto/|Three\.js)", re.DOTALL
-)
-
-
-class Server(NamedTuple):
-    """A TensorBoard: its address and what it has written."""
-
-    url: str
-    log: Path
-
-    def ask(self, route: str, **query: Any) -> Any:
-        """What a route of the tab answers."""
-        with urllib.request.urlopen(f"{self.url}{ROUTES}{route}?{urlencode(query)}", timeout=60) as answer:
-            return json.load(answer)
-
-
-@contextlib.contextmanager
-def run_tensorboard(log_folder: Path, scratch: Path) -> Iterator[Server]:
-    """TensorBoard on a free port of loopback, as a user starts it."""
-    pytest.importorskip("tensorboard", exc_type=ImportError)
-    if "slime_rl_timeline" not in entry_points(group="tensorboard_plugins").names:
-        pytest.skip("the project is not installed, so TensorBoard does not know the tab: run `make install`")
-    log = scratch / "tensorboard.log"
-    program = Path(sys.executable).with_name("tensorboard")
-    environment = {**os.environ, "XDG_CACHE_HOME": str(scratch / "cache")}
-    command = [str(program), "--logdir", str(log_folder), "--host", "127.0.0.1", "--port", "0"]
-    with (
-        log.open("w") as stream,
-        subprocess.Popen(command, stdout=stream, stderr=stream, env=environment) as server,
-    ):
-        try:
-            found = None
-            until = time.monotonic() + START_S
-            while found is None and server.poll() is None and time.monotonic() < until:
-                time.sleep(0.1)
-                found = re.search(r"http://127\.0\.0\.1:\d+/", log.read_text())
-            assert found is not None, log.read_text()
-            yield Server(found[0], log)
-        finally:
-            server.terminate()
-            try:
-                server.wait(30)
-            except subprocess.TimeoutExpired:
-                server.kill()
+pytestmark = [pytest.mark.timeout(900)]
+VIEWS = ("overview", "ranks", "sync", "timeline", "health")
+#: What stands where there is no value.
+NOTHING = "\N{EN DASH}"
+#: What one of each unit on screen is in the unit of the report.
+IN_MS = {"s": 1e3, "ms": 1.0, "µs": 1e-3, "ns": 1e-6}
+IN_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 @pytest.fixture(scope="module")
@@ -82,124 +36,194 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-def open_tab(browser: Browser, server: Server, *, dark: bool = False, **link: Any) -> None:
-    words = "".join(f"&p.slime_rl_timeline.{name}={value}" for name, value in link.items())
-    browser.do("open", url=server.url, link=words, dark=dark)
+def report(folder: Path, scratch: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """``slime-profiler report --format json``, in a process and with a cache of its own: the views."""
+    command = [sys.executable, "-m", "slime_profiler_plugin.cli", "report", str(folder), "--format", "json"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(scratch / "report")}
+    done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True, env=environment)
+    views: dict[str, dict[str, Any]] = json.loads(done.stdout)["views"]
+    return views
 
 
-def check_quiet(browser: Browser, server: Server) -> None:
-    """Nobody complained: neither the pages on the console, nor TensorBoard's security validator."""
-    assert [line for line in browser.do("console") if not NOISE.search(line)] == []
-    assert "In 3.0, this warning will become an error" not in server.log.read_text()
+def read_number(text: str) -> float:
+    """A number on screen, in the unit of the report."""
+    number, _, unit = text.partition(" ")
+    return float(number) * {**IN_MS, **IN_BYTES}.get(unit, 1.0)
 
 
-def whole_numbers(values: list[str | None]) -> list[int]:
-    return [int(value) for value in values if value is not None]
+def check_row(shown: dict[str, dict[str, Any]], wanted: dict[str, Any], units: dict[str, str]) -> None:
+    """Each cell of a row holds the value of the report and shows it with at least two and a half digits."""
+    assert shown
+    for column, cell in shown.items():
+        value = wanted[column]
+        assert cell["value"] == value, column
+        if value is None or isinstance(value, bool):
+            assert cell["text"] == {None: NOTHING, True: "yes", False: "no"}[value]
+        elif isinstance(value, str) or not (units[column] or isinstance(value, float)):
+            assert cell["text"].removesuffix(" ⚠") == str(value)
+        else:
+            assert math.isclose(read_number(cell["text"]), value, rel_tol=5e-3, abs_tol=1e-9), column
+
+
+def check_table(browser: Browser, selector: str, view: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """A table on screen has these rows of a view, and every column in which one of them says something."""
+    units = {column["name"]: column["unit"] for column in view["columns"]}
+    shown = browser.do("report", selector=selector)
+    assert len(shown) == len(rows)
+    assert rows
+    for one, row in zip(shown, rows, strict=True):
+        check_row(one, row, units)
+    left_out = set(units) - set(shown[0])
+    for row in rows:
+        told = {name for name in left_out if row[name] not in (None, False, 0)}
+        assert told <= {"attempt", "role", "rollout", "sync", "source", "transport"}
 
 
 @pytest.mark.ray
-def test_every_view_shows_what_the_routes_answer(demo, browser, tmp_path):
+def test_every_view_shows_the_numbers_of_the_report(demo, browser, tmp_path):
     folder = Path(demo["run_folder"])
     with run_tensorboard(folder.parent, tmp_path) as server:
-        check_views(browser, server, folder.name)
+        open_tab(browser, server, run=folder.name, attempt=0, rollout=1, view="overview")
+        browser.do("view", name="overview")
+        check_overview(browser, report(folder, tmp_path, "--view", "rollout")["rollout"])
+        browser.do("choose", selector="#rollout", value="1")
+        check_ranks(browser, report(folder, tmp_path, "--view", "ranks", "--rollout", "1")["ranks"])
+        check_sync(browser, report(folder, tmp_path, "--view", "sync", "--view", "bucket"))
+        check_timeline(browser, server, folder.name)
+        check_health(browser, server, folder)
         check_quiet(browser, server)
+
+
+@pytest.mark.ray
+def test_pictures_of_every_view_light_and_dark(demo, browser, tmp_path):
+    folder = Path(demo["run_folder"])
+    with run_tensorboard(folder.parent, tmp_path) as server:
         for dark in (False, True):
             open_tab(browser, server, dark=dark, run=folder.name, attempt=0, rollout=1)
-            for view in ("overview", "ranks", "sync", "timeline", "health"):
+            for view in VIEWS:
                 browser.do("view", name=view)
                 if view == "timeline":
                     browser.do("query", sql="select 1")
+                if view == "ranks":
+                    browser.do("press", selector=".heat canvas", key="ArrowDown")
                 browser.do("picture", path=str(PICTURES / f"tab_{view}_{'dark' if dark else 'light'}.png"))
+        check_quiet(browser, server)
 
 
-def check_views(browser: Browser, server: Server, run: str) -> None:
-    query = {"run": run, "attempt": 0}
-    open_tab(browser, server, run=run, attempt=0, rollout=1, view="overview")
-    told = server.ask("overview", **query)
-    browser.do("view", name="overview")
-    shown = whole_numbers(browser.do("attributes", selector="#overview td[data-ns]", name="data-ns"))
-    assert shown == [
-        ns for r in told["rollouts"] for ns in (r["wall_ns"], *(r["parts_ns"][p] for p in told["parts"]))
-    ]
+def check_overview(browser: Browser, view: dict[str, Any]) -> None:
+    for role in ("actor", "all"):
+        browser.do("choose", selector="#role", value=role)
+        rows = [row for row in view["rows"] if row["role"] == role]
+        check_table(browser, "#overview", view, rows)
+        # The stack of a rollout is its wall time and the overlap.
+        for row in rows:
+            bars = f'main svg g[data-rollout="{row["rollout"]}"]'
+            stack = sum(float(h) for h in browser.do("attributes", selector=f"{bars} rect", name="height"))
+            (wall,) = (float(y) for y in browser.do("attributes", selector=f"{bars} .mark", name="y1"))
+            assert math.isclose(stack / (236 - wall), 1 + row["overlap_ms"] / row["wall_ms"], rel_tol=1e-3)
+    trends = sum(row["trend"] is not None for row in rows)
+    assert browser.do("count", selector="main svg .trend") == (trends > 1)
     browser.do("click", selector="#overview tbody tr:nth-child(2)")
     browser.do("wait", selector='main[data-view="ranks"][data-done]')
-    assert browser.do("value", selector="#rollout") == str(told["rollouts"][1]["rollout"])
+    assert browser.do("value", selector="#rollout") == rows[1]["rollout"]
 
-    browser.do("choose", selector="#rollout", value="1")
+
+def check_ranks(browser: Browser, view: dict[str, Any]) -> None:
+    """Walks over the heat map by keyboard, row by row, and compares each cell with the report."""
     browser.do("view", name="ranks")
-    check_ranks(browser, server.ask("ranks", **query, rollout=1))
+    units = {column["name"]: column["unit"] for column in view["columns"]}
+    names: dict[int, str] = {}
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in view["rows"]:
+        names[row["process"]] = row["role"] if row["rank"] is None else f"{row['role']} {row['rank']}"
+        cells[names[row["process"]], row["phase"]] = row
+    assert len(set(names.values())) == len(names)
+    phases = len({row["phase"] for row in view["rows"]})
+    seen = set()
+    browser.do("press", selector=".heat canvas", key="ArrowDown")
+    for place in range(len(names)):
+        # There and back again, as one ploughs.
+        key = "ArrowLeft" if place % 2 else "ArrowRight"
+        for _ in range(phases):
+            told = browser.do("text", selector="#rank-detail strong").rstrip(": ")
+            name, phase = told.split(" · ")
+            seen.add((name, phase))
+            wanted = cells.get((name, phase))
+            if wanted is None:
+                assert "did not run" in browser.do("text", selector="#rank-detail")
+            else:
+                (shown,) = browser.do("report", selector="#rank-cell")
+                assert {"count", "total_ms", "median_ms", "peers"} <= set(shown)
+                check_row(shown, wanted, units)
+            browser.do("press", selector=".heat canvas", key=key)
+        browser.do("press", selector=".heat canvas", key="ArrowDown")
+    assert set(cells) <= seen
 
+
+def check_sync(browser: Browser, views: dict[str, dict[str, Any]]) -> None:
     browser.do("view", name="sync")
-    syncs = server.ask("sync", **query)["syncs"]
-    assert syncs
-    shown = whole_numbers(browser.do("attributes", selector="#ledger td[data-bytes]", name="data-bytes"))
-    assert shown == [sync["bytes"] for sync in syncs]
-    (one,) = server.ask("sync", **query, rollout=1)["syncs"]
-    shown = whole_numbers(browser.do("attributes", selector=".pieces td[data-ns]", name="data-ns"))
-    assert shown == [*one["pieces_ns"].values(), one["remainder_ns"]]
-    assert browser.do("count", selector="main svg rect") == len(one["slices"])
+    syncs = views["sync"]["rows"]
+    own = [row for row in syncs if row["rollout"] == "1"]
+    check_table(browser, "#ledger", views["sync"], own + [row for row in syncs if row["rollout"] != "1"])
+    browser.do("click", selector="#ledger tbody tr:nth-child(1)")
+    browser.do("wait", selector='main[data-view="sync"][data-done]')
+    (one,) = own
+    buckets = [row for row in views["bucket"]["rows"] if row["sync"] == one["sync"]]
+    check_table(browser, "#buckets", views["bucket"], buckets)
+    (drawn,) = (browser.do("count", selector='#gantt rect[data-phase="bucket_send"]'),)
+    assert drawn == len(buckets)
+    sent = sum(
+        int(ns)
+        for ns in browser.do("attributes", selector='#gantt rect[data-phase="bucket_send"]', name="data-ns")
+    )
+    assert math.isclose(sent / 1e6, one["send_ms"], rel_tol=1e-9)
+    pieces = {name: cell for row in browser.do("report", selector=".pieces") for name, cell in row.items()}
+    assert {"send_ms", "remainder_ms"} <= set(pieces)
+    check_row(pieces, one, {column["name"]: column["unit"] for column in views["sync"]["columns"]})
 
+
+def check_timeline(browser: Browser, server: Server, run: str) -> None:
     browser.do("view", name="timeline")
     (found,) = browser.do("query", sql="select count(*) as n from slice where name = 'bucket_send'")
-    assert found["n"] == sum(piece["phase"] == "bucket_send" for piece in one["slices"])
+    table = server.ask("sync", run=run, attempt=0)["table"]
+    at = [column["name"] for column in table["columns"]]
+    assert found["n"] == sum(
+        row[at.index("buckets")] for row in table["rows"] if row[at.index("rollout")] == "1"
+    )
     assert browser.do("count", selector="#download") == browser.do("count", selector="#outside") == 1
 
+
+def check_health(browser: Browser, server: Server, folder: Path) -> None:
+    command = [sys.executable, "-m", "slime_profiler_plugin.cli", "ls", str(folder), "--json"]
+    listed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    processes = listed["runs"][0]["processes"]
     browser.do("view", name="health")
-    health = server.ask("health", run=run)
     cells = browser.do("cells", selector="#processes")
-    assert [row[0] for row in cells] == [process["name"] for process in health["processes"]]
-    assert "rollout=1" in browser.do("address")
+    assert [(row[0], row[2], int(row[3])) for row in cells] == [
+        (each["name"], each["host"], each["pid"]) for each in processes
+    ]
+    for row, each in zip(cells, processes, strict=True):
+        assert row[6].startswith(each["ending"])
+        assert math.isclose(read_number(row[-1]), each["bytes"], rel_tol=5e-3)
+    assert server.ask("health", run=folder.name)["processes"][0]["name"] == cells[0][0]
 
 
-def check_ranks(browser: Browser, told: dict[str, Any]) -> None:
-    """By keyboard to some cells, which tell their numbers."""
-    for _ in range(2):
-        browser.do("press", selector=".heat canvas", key="ArrowDown")
-    for phase in range(3):
-        row = told["rows"][phase]
-        column = told["columns"][1]
-        text = browser.do("text", selector="#rank-detail")
-        assert text.startswith(f"{column['name']} · {row['phase']}: ")
-        if row["total_ns"][1] is not None:
-            (shown,) = browser.do("attributes", selector="#rank-cell", name="data-ns")
-            assert int(shown) == row["total_ns"][1]
-        browser.do("press", selector=".heat canvas", key="ArrowRight")
-
-
-def test_a_run_that_grows_shows_its_new_rollouts_by_itself(browser, tmp_path):
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    write_synthetic_run(runs, rollouts=2)
-    with run_tensorboard(runs, tmp_path) as server:
-        open_tab(browser, server)
-        browser.do("wait", selector='main[data-view="overview"][data-done]')
-        assert browser.do("options", selector="#rollout") == ["initial", "0", "1"]
-        write_synthetic_run(runs, rollouts=3)
-        browser.do("wait", selector='#rollout option[value="2"]', attached=True)
-        assert browser.do("options", selector="#rollout") == ["initial", "0", "1", "2"]
-        assert browser.do("value", selector="#rollout") == "2"
-        browser.do("press", selector="main", key="4")
-        browser.do("wait", selector='main[data-view="timeline"][data-done]')
-        browser.do("press", selector="main", key="1")
-        browser.do("wait", selector='main[data-view="overview"][data-done]')
-        browser.do("press", selector="main", key="[")
-        assert browser.do("value", selector="#rollout") == "1"
-        shutil.rmtree(runs / "synthetic")
-        browser.do("wait", selector='main[data-view="none"]')
-        assert "--logdir" in browser.do("text", selector="main")
-
-
-def test_names_from_traces_are_text(browser, tmp_path):
-    name = "<img src=x onerror=alert(1)>"
-    made = write_synthetic_run(tmp_path / "runs", run_id=name)
-    for process in made.processes:
-        process.process.host = f"{name}host"
-        process.write(tmp_path / "runs")
+def test_keys_and_links_lead_everywhere(browser, tmp_path):
+    write_synthetic_run(tmp_path / "runs")
+    write_synthetic_run(tmp_path / "runs", run_id="second", start_ns=6_000_000_000_000)
     with run_tensorboard(tmp_path / "runs", tmp_path) as server:
         open_tab(browser, server)
-        assert name in browser.do("options", selector="#run")[0]
-        for view in ("overview", "ranks", "sync", "health"):
-            browser.do("view", name=view)
-            assert browser.do("count", selector="img") == 0
-        assert name in browser.do("text", selector="main")
+        browser.do("wait", selector='main[data-view="overview"][data-done]')
+        assert browser.do("value", selector="#run") == "second"
+        for key, view in enumerate(VIEWS, 1):
+            browser.do("press", selector="main", key=str(key))
+            browser.do("wait", selector=f'main[data-view="{view}"][data-done]')
+        browser.do("press", selector="main", key="[")
+        assert browser.do("value", selector="#rollout") == "0"
+        address = browser.do("address")
+        assert re.search(r"p\.slime_rl_timeline\.rollout=0(&|$)", address)
+        open_tab(browser, server, run="synthetic", attempt=0, rollout="initial", view="sync")
+        browser.do("wait", selector='main[data-view="sync"][data-done]')
+        chosen = {name: browser.do("value", selector=f"#{name}") for name in ("run", "attempt", "rollout")}
+        assert chosen == {"run": "synthetic", "attempt": "0", "rollout": "initial"}
         check_quiet(browser, server)

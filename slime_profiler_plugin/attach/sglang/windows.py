@@ -79,12 +79,14 @@ def describe_windows(profiler: Profiler) -> str | None:
     return f"{profiler.engine.num_steps} steps, whose export is expected to take {expected:g} s"
 
 
-def begins_window(schedule: Schedule, step: int) -> bool:
+def begins_window(schedule: Schedule | None, step: int) -> bool:
     """Whether a window begins with the rollout that is number `step`, as torch.profiler counts.
 
     >>> [step for step in range(9) if begins_window(Schedule(wait=1, skip_first=2, repeat=2, active=2), step)]
     [3, 6]
     """
+    if schedule is None:
+        return False
     step -= schedule.skip_first
     if step < 0:
         return False
@@ -102,6 +104,8 @@ class EngineWindows:
     def __init__(self) -> None:
         self._step = -1
         self._rollout: int | None = None
+        #: Of the recorder, whether the driver asks for a window.
+        self._requests: tuple[object, Callable[[int], bool]] | None = None
         #: URLs that were asked for a window of which nobody knows that it has ended.
         self._asked: set[str] = set()
         #: By URL, the last of the threads that ask it; each waits for the one before.
@@ -138,7 +142,10 @@ class EngineWindows:
         if recorder is None or profiler is None or _ROLE not in profiler.roles or rollout == self._rollout:
             return
         self._rollout, self._step = rollout, self._step + 1
-        if not begins_window(profiler.schedule, self._step):
+        if self._requests is None or self._requests[0] is not recorder:
+            self._requests = recorder, recorder.window_requests()
+        is_asked = self._requests[1](rollout)
+        if not is_asked and not begins_window(profiler.schedule, self._step):
             return
         refusal = refuse_window(profiler)
         if refusal is not None:

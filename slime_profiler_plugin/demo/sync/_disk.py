@@ -33,16 +33,16 @@ class DiskSender:
         """Write this rank's files, and wait for the others."""
         rank = self._rank
         folder = version_folder(rank.settings, fields["weight_version"])
-        buckets = rank.buckets()
+        buckets = rank.buckets(fields)
         sizes, file_sizes = [], []
         for number in range(rank.number, len(buckets), rank.settings.trainers):
             with timeline.phase("weight_convert", bucket=number, **fields):
                 tensors = dict(convert_parts(rank.parameters, buckets[number]))
+                sizes.append(count_tensor_bytes(tensors.values()))
                 data = pack_file(tensors, {"weight_version": fields["weight_version"]})
             about = {**fields, "bucket": number, "bytes": len(data), "tensors": len(tensors)}
             with timeline.phase("shard_write", **about):
                 write_file(folder / file_name(number, len(buckets)), data)
-            sizes.append(count_tensor_bytes(tensors.values()))
             file_sizes.append(len(data))
         rank.barrier(fields)
         return Sent(buckets=len(sizes), bytes=sum(sizes), file_bytes=sum(file_sizes))

@@ -52,7 +52,7 @@ class DeltaSender:
         rank = self._rank
         base = rank.agree(self._find_base(engines, fields), fields)
         about = {**fields, "baseline": base is None}
-        buckets = rank.buckets()
+        buckets = rank.buckets(about)
         sizes, file_sizes = [], []
         for number in range(rank.number, len(buckets), rank.settings.trainers):
             size, file_size = self._publish(number, buckets, base, about)

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING
 
 from slime_profiler_plugin._timeline import timeline
 from slime_profiler_plugin.demo._weights import Bucket, Part, convert_parts, describe_bucket
+from slime_profiler_plugin.phases import define_phase
 
 from ._protocol import EngineCalls, Fields, Sent
 from ._rank import SyncRank
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+define_phase(
+    "bucket_release",
+    parents=("weight_sync",),
+    roles=("actor",),
+    doc="Give back the memory in which a bucket was handed over.",
+)
 
 
 class IpcSender:
@@ -44,14 +52,14 @@ class IpcSender:
                 engine = engines[self._rank.number]
                 sizes = [
                     self._send_bucket(number, parts, engine, fields)
-                    for number, parts in enumerate(self._rank.buckets())
+                    for number, parts in enumerate(self._rank.buckets(fields))
                 ]
         return Sent(buckets=len(sizes), bytes=sum(sizes))
 
     def _send_bucket(self, number: int, parts: Sequence[Part], engine: EngineCalls, fields: Fields) -> int:
         with timeline.phase("weight_convert", bucket=number, **fields):
             converted = convert_parts(self._rank.parameters, parts)
-        bucket = describe_bucket(number, converted, fields)
+            bucket = describe_bucket(number, converted, fields)
         about = {**bucket.fields(), "engine": self._rank.number}
         with timeline.phase("bucket_ready", **about):
             shared = flatten_shared([tensor for _, tensor in converted])
@@ -59,8 +67,9 @@ class IpcSender:
             answer = engine.submit("receive_bucket", bucket, make_handle(shared))
         with timeline.phase("bucket_ack", **about):
             answer()
-        del shared  # not before the engine has copied it
-        release_shared(self._rank.settings.device)
+        with timeline.phase("bucket_release", **about):
+            del shared  # not before the engine has copied it
+            release_shared(self._rank.settings.device)
         return bucket.bytes
 
 

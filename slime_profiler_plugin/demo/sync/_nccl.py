@@ -39,7 +39,7 @@ class NcclSender:
             if self._rank.is_source:
                 sizes = [
                     self._send_bucket(number, parts, engines, fields)
-                    for number, parts in enumerate(self._rank.buckets())
+                    for number, parts in enumerate(self._rank.buckets(fields))
                 ]
         return Sent(buckets=len(sizes), bytes=sum(sizes))
 
@@ -65,7 +65,7 @@ class NcclSender:
         assert self._group is not None, "sent before the engines were connected"
         with timeline.phase("weight_convert", bucket=number, **fields):
             converted = convert_parts(self._rank.parameters, parts)
-        bucket = describe_bucket(number, converted, fields)
+            bucket = describe_bucket(number, converted, fields)
         about = bucket.fields()
         # A span, which need not nest: elsewhere buckets come out of generators.
         ready = timeline.begin("bucket_ready", **about)

@@ -11,8 +11,16 @@ from slime_profiler_plugin.demo._group import agree
 from slime_profiler_plugin.demo._model import Parameters
 from slime_profiler_plugin.demo._settings import Settings
 from slime_profiler_plugin.demo._weights import Part, split_buckets
+from slime_profiler_plugin.phases import define_phase
 
 from ._protocol import EngineCalls, Fields, Lock, paused_engines
+
+define_phase(
+    "bucket_plan",
+    parents=("weight_sync",),
+    roles=("actor",),
+    doc="Decide which tensors travel in which bucket.",
+)
 
 
 class SyncRank(NamedTuple):
@@ -33,9 +41,10 @@ class SyncRank(NamedTuple):
         """Whether it is the one who talks to all engines: rank 0."""
         return self.number == 0
 
-    def buckets(self) -> list[list[Part]]:
+    def buckets(self, fields: Fields) -> list[list[Part]]:
         """The whole model as the engines know it, cut into buckets."""
-        return split_buckets(self.parameters, self.settings.bucket_bytes)
+        with timeline.phase("bucket_plan", **fields):
+            return split_buckets(self.parameters, self.settings.bucket_bytes)
 
     def barrier(self, fields: Fields) -> None:
         """Wait for all ranks."""

@@ -38,9 +38,6 @@ export function size(bytes) {
   return `${bytes} B`;
 }
 
-/** A cell with a time that says the exact number on hover and to whoever reads the page by program. */
-export const timeCell = (ns) => element("td", { "data-ns": ns, title: ns === null ? null : `${ns} ns` }, duration(ns));
-
 /** A table: columns are names, or [name, "words"]; rows are lists of cells or texts. */
 export function table(columns, rows, attributes = {}) {
   const heads = columns.map((column) => (Array.isArray(column) ? column : [column, null]));
@@ -86,6 +83,10 @@ export function saveButton(find, name) {
     }
     const copy = node.cloneNode(true);
     copy.setAttribute("xmlns", SVG);
+    copy.prepend(drawn("style", {}, "text { fill: var(--front); font: 11px sans-serif; } .grid { stroke: var(--line); } " +
+      ".mark { stroke: var(--front); stroke-width: 2; } .trend { fill: none; stroke: var(--accent); stroke-dasharray: 4 3; } " +
+      ".outlier { fill: var(--overlap); }"));
+    copy.style.background = colour("back");
     const text = new XMLSerializer().serializeToString(copy)
       .replaceAll(/var\(--([a-z]+)\)/g, (_, word) => colour(word));
     const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));

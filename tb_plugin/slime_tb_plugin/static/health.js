@@ -25,8 +25,8 @@ export async function health(shown, signal) {
       [["process", "words"], "attempt", ["host", "words"], "pid", ["clock", "words"], "clock error", ["ended", "words"], ["open phases", "words"],
         ["dropped", "words"], ["versions", "words"], "records"],
       told.processes.map((process) => [
-        process.name, process.attempt, process.host, process.pid, process.clock, duration(process.clock_error_ns), process.ending,
-        process.open_phases.join(", ") || "none", words(process.dropped) || "nothing", words(process.versions), size(process.bytes),
+        process.name, process.attempt, process.host, process.pid, process.clock || "–", duration(process.clock_error_ns), process.ending,
+        Object.keys(process.open_phases).length ? words(process.open_phases) : "none", words(process.dropped) || "nothing", words(process.versions), size(process.bytes),
       ]),
       { id: "processes" },
     ),

@@ -50,7 +50,23 @@ export function followTheme(changed) {
   apply();
 }
 
-/** Calls `changed` with the names of TensorBoard's runs, now and whenever they change. */
+/** TensorBoard's own runs: the folders in which it found event files. */
+let tensorBoardRuns = [];
+
+/**
+ * Which of our runs TensorBoard lists and shows: those in whose folder one of its runs lies. It tells a plugin all its runs, and
+ * not which are ticked; only the filter over its list of runs stands in the address, and is followed.
+ */
+export function selectedRuns(keys) {
+  let filter = null;
+  try {
+    filter = new RegExp(new URLSearchParams(outer().location.search).get("runFilter") ?? "", "i");
+  } catch { /* not yet a whole expression */ }
+  const shown = tensorBoardRuns.filter((name) => !filter || filter.test(name));
+  return new Set(keys.filter((key) => shown.some((name) => name === key || name.startsWith(`${key}/`))));
+}
+
+/** Calls `changed` when TensorBoard has other runs than before. */
 export function followRuns(changed) {
   const channel = new MessageChannel();
   channel.port1.onmessage = ({ data }) => {
@@ -60,7 +76,10 @@ export function followRuns(changed) {
     } catch {
       return;
     }
-    if (Array.isArray(told.payload)) changed(told.payload.map(String));
+    if (Array.isArray(told.payload)) {
+      tensorBoardRuns = told.payload.map(String);
+      changed();
+    }
     if (!told.isReply) {
       channel.port1.postMessage(JSON.stringify({ type: told.type, id: told.id, payload: null, error: null, isReply: true }));
     }

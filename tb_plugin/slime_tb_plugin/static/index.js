@@ -1,8 +1,8 @@
 // The tab RL Timeline: pickers above, one of five views below. TensorBoard loads this module and calls `render`.
 
-import { element, notice } from "./dom.js";
+import { element, notice, size } from "./dom.js";
 import { health } from "./health.js";
-import { followRuns, followTheme, readLink, writeLink } from "./host.js";
+import { followRuns, followTheme, readLink, selectedRuns, writeLink } from "./host.js";
 import { overview } from "./overview.js";
 import { ranks } from "./ranks.js";
 import { ask } from "./server.js";
@@ -15,12 +15,21 @@ const VIEWS = {
 };
 /** How often the log folder is looked at for new runs and rollouts. */
 const POLL_MS = 5000;
+/** Who waits longer is told what for. */
+const SOON_MS = 200;
+/** Bytes of records from which on reading takes long. */
+const LARGE = 20e6;
 
-const shown = { view: "overview", run: null, attempt: null, rollout: null, cut: null };
+const shown = { view: "overview", run: null, attempt: null, rollout: null, sync: null, source: null, cut: null };
+/** What belongs to one rollout only. */
+const NOTHING_CHOSEN = { sync: null, source: null, cut: null };
 /** A picker that nobody touched follows what is newest. */
 const held = { run: false, attempt: false, rollout: false };
 let runs = [];
+/** Which of them TensorBoard lists as well, and has not filtered away. */
+let listed = new Set();
 let attempts = [];
+/** Of the tables that are on screen; behind the run's own while it grows faster than it is read. */
 let version = null;
 /** Whether the timeline on screen was merged before the run's last records. */
 let stale = false;
@@ -30,10 +39,9 @@ const pickers = {};
 const main = element("main", { tabindex: -1 });
 const message = element("span", { class: "quiet", role: "status" });
 
-function options(picker, entries, value) {
-  picker.replaceChildren(...entries.map(([key, text]) => element("option", { value: key }, text)));
+function chooseIn(picker, value) {
   picker.value = value ?? "";
-  picker.disabled = entries.length === 0;
+  picker.disabled = picker.options.length === 0;
 }
 
 function pick(name, value) {
@@ -41,15 +49,14 @@ function pick(name, value) {
   if (name === "run") Object.assign(shown, { run: value, attempt: null, rollout: null });
   if (name === "attempt") Object.assign(shown, { attempt: value, rollout: null });
   if (name === "rollout") shown.rollout = value;
-  shown.cut = null;
+  Object.assign(shown, NOTHING_CHOSEN);
   if (name === "run") refresh(true);
   else show();
 }
 
 function go(change) {
   if ("rollout" in change) held.rollout = true;
-  if (!("cut" in change)) shown.cut = null;
-  Object.assign(shown, change);
+  Object.assign(shown, NOTHING_CHOSEN, change);
   show();
 }
 
@@ -80,39 +87,46 @@ function build() {
   });
 }
 
+/** The run that is newest among those that TensorBoard has selected, else among all. */
+const newest = () => runs.filter((run) => listed.has(run.key)).at(-1) ?? runs.at(-1);
+
 /** Looks what there is, sets what is shown, and draws it where that is new. */
 async function refresh(always = false) {
-  let told;
   try {
-    told = await ask("runs");
+    const told = await ask("runs");
     runs = told.runs;
+    listed = selectedRuns(runs.map((run) => run.key));
     tell(told.problems);
     if (runs.length === 0) {
       empty(told);
       return;
     }
-    if (!runs.some((run) => run.key === shown.run)) {
-      if (shown.run !== null && held.run) message.textContent = `There is no run ${shown.run} here.`;
-      Object.assign(shown, { run: runs.at(-1).key, attempt: null, rollout: null });
-    } else if (!held.run && shown.run !== runs.at(-1).key) {
-      Object.assign(shown, { run: runs.at(-1).key, attempt: null, rollout: null });
+    const there = runs.some((run) => run.key === shown.run);
+    if (!there || (!held.run && shown.run !== newest().key)) {
+      if (!there && shown.run !== null && held.run) message.textContent = `There is no run ${shown.run} here.`;
+      Object.assign(shown, { run: newest().key, attempt: null, rollout: null });
     }
     const run = runs.find((entry) => entry.key === shown.run);
     const before = version;
     if (run.version !== version || always || attempts.run !== run.key) {
-      attempts = (await ask("attempts", { run: run.key })).attempts;
+      const soon = main.dataset.view === undefined ? setTimeout(() => put([reading()]), SOON_MS) : null;
+      const found = await ask("attempts", { run: run.key }).finally(() => clearTimeout(soon));
+      attempts = found.attempts;
       attempts.run = run.key;
-      version = run.version;
+      version = found.version;
     }
     settle();
     const fresh = before !== version;
-    if (always || (fresh && shown.view !== "timeline") || main.dataset.view === undefined) await show();
+    if (always || main.dataset.view === undefined || main.dataset.view === "none" || main.dataset.view === "error") await show();
+    else if (fresh && shown.view !== "timeline") await show(true);
     else if (fresh && before !== null) {
       stale = true;
       tell(told.problems);
     }
   } catch (error) {
-    if (error.name !== "AbortError") failed(error);
+    if (error.name === "AbortError") return;
+    if (main.dataset.done === undefined) failed(error);
+    else message.textContent = error.message;
   }
 }
 
@@ -121,20 +135,36 @@ function tell(problems) {
   message.textContent = newer + (problems.length ? `${problems.length} entries cannot be read: ${problems[0]}` : "");
 }
 
+/** What stands there while a large run is read first. */
+function reading() {
+  const run = runs.find((entry) => entry.key === shown.run);
+  const large = run && run.bytes > LARGE ? ` This run has ${size(run.bytes)} of records; the first time takes about a minute for each 300 MB, ` +
+    "later only files that have changed are read." : "";
+  return element("p", { class: "quiet", role: "status" }, `Reading the run …${large}`);
+}
+
 function settle() {
   const known = attempts.find((entry) => String(entry.attempt) === String(shown.attempt));
-  const attempt = known ?? attempts.at(-1);
+  // A timeline on screen stays that of its rollout.
+  const attempt = known && (held.attempt || shown.view === "timeline") ? known : attempts.at(-1);
   if (!attempt) {
     Object.assign(shown, { attempt: null, rollout: null });
   } else {
+    if (attempt.attempt !== known?.attempt) shown.rollout = null;
     shown.attempt = attempt.attempt;
-    const there = attempt.rollouts.find((rollout) => String(rollout) === String(shown.rollout));
-    // A timeline on screen stays that of its rollout.
-    shown.rollout = (held.rollout || shown.view === "timeline") && there !== undefined ? there : attempt.rollouts.at(-1) ?? null;
+    const stays = (held.rollout || shown.view === "timeline") && attempt.rollouts.includes(shown.rollout);
+    if (!stays) shown.rollout = attempt.rollouts.at(-1) ?? null;
   }
-  options(pickers.run, runs.map((run) => [run.key, run.run_id === run.key ? run.key : `${run.run_id} (${run.key})`]), shown.run);
-  options(pickers.attempt, attempts.map((entry) => [entry.attempt, entry.attempt]), shown.attempt);
-  options(pickers.rollout, (attempt?.rollouts ?? []).map((rollout) => [rollout, rollout]), shown.rollout);
+  const option = ({ key, run_id: id }) => element("option", { value: key }, id === key ? key : `${id} (${key})`);
+  const [own, others] = [runs.filter((run) => listed.has(run.key)), runs.filter((run) => !listed.has(run.key))];
+  pickers.run.replaceChildren(...(own.length && others.length
+    ? [element("optgroup", { label: "Selected in TensorBoard" }, own.map(option)), element("optgroup", { label: "Others in the log folder" }, others.map(option))]
+    : runs.map(option)));
+  chooseIn(pickers.run, shown.run);
+  pickers.attempt.replaceChildren(...attempts.map((entry) => element("option", { value: entry.attempt }, entry.attempt)));
+  chooseIn(pickers.attempt, shown.attempt);
+  pickers.rollout.replaceChildren(...(attempt?.rollouts ?? []).map((rollout) => element("option", { value: rollout }, rollout)));
+  chooseIn(pickers.rollout, shown.rollout);
 }
 
 function put(children) {
@@ -146,7 +176,11 @@ function empty(told) {
   main.dataset.view = "none";
   version = null;
   attempts = [];
-  for (const picker of Object.values(pickers)) options(picker, [], null);
+  delete main.dataset.done;
+  for (const picker of Object.values(pickers)) {
+    picker.replaceChildren();
+    chooseIn(picker, null);
+  }
   put([notice("No run yet", `There is no run in ${told.log_folder || "the log folder"}. Start training with SLIME_PROFILER=timeline and ` +
     "give TensorBoard the folder of runs (out in the configuration) as --logdir. This page looks again every 5 seconds."),
   told.problems.map((text) => notice("Cannot be read", text, true))]);
@@ -155,11 +189,13 @@ function empty(told) {
 function failed(error) {
   main.className = "";
   main.dataset.view = "error";
+  delete main.dataset.done;
   put([notice("This cannot be shown", error.message, true),
     element("button", { type: "button", onclick: () => refresh(true) }, "Try again")]);
 }
 
-async function show() {
+/** Draws what is chosen; `quietly` leaves what stands there until the new can take its place. */
+async function show(quietly = false) {
   leaving.abort();
   leaving = new AbortController();
   const { signal } = leaving;
@@ -171,26 +207,40 @@ async function show() {
   stale = false;
   writeLink(shown);
   main.className = shown.view === "timeline" ? "filled" : "";
-  delete main.dataset.done;
+  if (!quietly) delete main.dataset.done;
   if (shown.rollout === null && shown.view !== "health") {
     main.className = "";
     main.dataset.view = shown.view;
-    put([notice("No rollout yet", "Nothing was recorded of a rollout in this attempt. While training goes on, new rollouts appear here by " +
-      "themselves; Health says which processes were seen.")]);
+    put(nothingYet());
     return;
   }
-  const soon = setTimeout(() => { if (!signal.aborted) put([element("p", { class: "quiet", role: "status" }, "Reading the run …")]); }, 200);
+  const soon = setTimeout(() => { if (!signal.aborted && !quietly) put([reading()]); }, SOON_MS);
   try {
     const children = await VIEWS[shown.view][1](shown, signal, go, (part) => { clearTimeout(soon); if (!signal.aborted) put(part); });
     clearTimeout(soon);
     if (signal.aborted) return;
+    const top = main.scrollTop;
     put(children);
+    if (quietly) main.scrollTop = top;
     main.dataset.view = shown.view;
+    main.dataset.version = version;
     main.dataset.done = "yes";
   } catch (error) {
     clearTimeout(soon);
-    if (!signal.aborted) failed(error);
+    if (signal.aborted) return;
+    if (quietly) throw error;
+    failed(error);
   }
+}
+
+function nothingYet() {
+  const attempt = attempts.find((entry) => entry.attempt === shown.attempt);
+  if (attempt?.processes) {
+    return [notice("No rollout yet", `${attempt.processes} processes were seen in this attempt, and none has recorded a phase of a rollout. While ` +
+      "training goes on, new rollouts appear here by themselves; Health says which processes were seen.")];
+  }
+  return [notice("No records yet", "Nothing was recorded in this attempt. See that its processes run with SLIME_PROFILER=timeline and that they can write " +
+    "to this folder: slime-profiler doctor says what can be attached. Health says which files are damaged. This page looks again every 5 seconds.")];
 }
 
 export async function render() {

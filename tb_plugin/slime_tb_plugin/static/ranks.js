@@ -1,36 +1,71 @@
-// Phases by rank: a heat map of which only what is on screen is drawn, so that a thousand ranks scroll as ten do.
+// Phases by rank, the view `ranks` of the report: a heat map of which only what is on screen is drawn, so that a thousand
+// ranks scroll as ten do.
 
-import { colour, duration, element, saveButton } from "./dom.js";
+import { colour, element, saveButton } from "./dom.js";
 import { ask } from "./server.js";
+import { records, say, valueCell } from "./tables.js";
 
 const ROW = 20;
 const HEAD = 92;
 const LEFT = 190;
 const CELL = 84;
+const COORDINATES = ["tp", "pp", "dp", "cp", "ep"];
+/** Columns that say whose row it is. */
+const WHO = new Set(["attempt", "role", "rank", "host", "process", "phase", ...COORDINATES]);
+
+/** What the reader has chosen, which stays when the run grows. */
+const kept = { sort: "name", top: 0, left: 0 };
+
+/** A process with what it did in each phase. */
+function processes(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    if (!found.has(row.process)) {
+      found.set(row.process, {
+        name: row.rank === null ? row.role : `${row.role} ${row.rank}`, who: row, cells: new Map(),
+        where: COORDINATES.filter((word) => row[word] !== null).map((word) => word + row[word]).join(" "),
+      });
+    }
+    found.get(row.process).cells.set(row.phase, row);
+  }
+  return [...found.values()];
+}
+
+const text = new Intl.Collator("en", { numeric: true });
+const compare = (one, other) => (typeof one === "string" ? text.compare(one, other) : one - other);
 
 export async function ranks(shown, signal) {
   const told = await ask("ranks", { run: shown.run, attempt: shown.attempt, rollout: shown.rollout }, signal);
-  const coordinates = [...new Set(told.columns.flatMap((column) => Object.keys(column.ranks)))].sort();
-  const order = told.columns.map((_, at) => at);
+  const order = processes(records(told.table)).sort((a, b) => compare(a.name, b.name) || a.who.process - b.who.process);
+  order.forEach((each, at) => { each.first = at; });
+  const { phases } = told;
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-label": "Heat map of phases by rank; arrow keys move" });
   const space = element("div", { class: "space" });
   const heat = element("div", { class: "heat" }, canvas, space);
   const detail = element("div", { class: "detail", id: "rank-detail", role: "status" });
   let chosen = null;
 
-  const sorts = { name: (at) => at, host: (at) => told.columns[at].hosts.join() };
-  for (const word of coordinates) sorts[word] = (at) => told.columns[at].ranks[word] ?? Infinity;
-  for (const row of told.rows) sorts[`longest ${row.phase}`] = (at) => -(row.total_ns[at] ?? -1);
-  const picker = element("select", { id: "rank-sort", onchange: () => { sort(picker.value); draw(); } },
+  const lowest = (each, score) => Math.min(2, ...[...each.cells.values()].map((row) => row[score] ?? 2));
+  const sorts = {
+    name: (each) => each.first, host: (each) => each.who.host,
+    "slowest beside its peers": (each) => lowest(each, "peer_score"), "slowest beside its past": (each) => lowest(each, "history_score"),
+  };
+  for (const word of COORDINATES) {
+    if (order.some((each) => each.who[word] !== null)) sorts[word] = (each) => each.who[word] ?? Infinity;
+  }
+  for (const { name } of phases) sorts[`longest ${name}`] = (each) => -(each.cells.get(name)?.total_ms ?? -1);
+  const picker = element("select", { id: "rank-sort", onchange: () => { kept.sort = picker.value; sort(picker.value); draw(); } },
     Object.keys(sorts).map((word) => element("option", { value: word }, word)));
   function sort(word) {
-    order.sort((a, b) => {
-      const [one, other] = [sorts[word](a), sorts[word](b)];
-      return one < other ? -1 : one > other ? 1 : a - b;
-    });
+    order.sort((a, b) => compare(sorts[word](a), sorts[word](b)) || a.first - b.first);
   }
 
-  function draw() {
+  /** Read again only when the theme may have changed: asking for styles costs more than drawing. */
+  let paint = null;
+  let waiting = 0;
+  const draw = () => { waiting ||= requestAnimationFrame(() => { waiting = 0; drawNow(); }); };
+
+  function drawNow() {
     const ratio = devicePixelRatio;
     const [width, height] = [heat.clientWidth, heat.clientHeight];
     if (!width || !height) return;
@@ -41,7 +76,7 @@ export async function ranks(shown, signal) {
       canvas.style.height = `${height}px`;
     }
     const pen = canvas.getContext("2d");
-    const paint = { back: colour("back"), front: colour("front"), line: colour("line"), more: colour("train"), less: colour("generate") };
+    paint ??= { back: colour("back"), front: colour("front"), more: colour("train"), less: colour("generate") };
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.fillStyle = paint.back;
     pen.fillRect(0, 0, width, height);
@@ -52,17 +87,17 @@ export async function ranks(shown, signal) {
     const last = Math.min(order.length, Math.ceil((top + height - HEAD) / ROW));
     for (let place = first; place < last; place += 1) {
       const y = HEAD + place * ROW - top;
-      told.rows.forEach((row, at) => {
+      phases.forEach(({ name }, at) => {
         const x = LEFT + at * CELL - left;
-        const ns = row.total_ns[order[place]];
-        if (ns === null || x < LEFT - CELL || x > width) return;
-        const away = Math.log2(Math.max(row.ratio[order[place]] ?? 1, 0.01));
+        const row = order[place].cells.get(name);
+        if (!row || x < LEFT - CELL || x > width) return;
+        const away = Math.log2(Math.max(row.skew ?? 1, 0.01));
         pen.globalAlpha = Math.min(0.65, 0.06 + Math.abs(away) * 0.6);
         pen.fillStyle = away >= 0 ? paint.more : paint.less;
         pen.fillRect(x, y, CELL - 1, ROW - 1);
         pen.globalAlpha = 1;
         pen.fillStyle = paint.front;
-        pen.fillText(duration(ns), x + 6, y + ROW / 2);
+        pen.fillText(say(row.total_ms, "ms"), x + 6, y + ROW / 2);
       });
     }
     if (chosen) {
@@ -76,39 +111,34 @@ export async function ranks(shown, signal) {
     pen.fillStyle = paint.front;
     for (let place = first; place < last; place += 1) {
       const y = HEAD + place * ROW - top + ROW / 2;
-      if (y < HEAD) continue;
-      const column = told.columns[order[place]];
-      const where = coordinates.filter((word) => word in column.ranks).map((word) => word + column.ranks[word]).join(" ");
-      pen.fillText(`${column.name}  ${where}`, 6, y, LEFT - 12);
+      if (y >= HEAD) pen.fillText(`${order[place].name}  ${order[place].where}`, 6, y, LEFT - 12);
     }
-    told.rows.forEach((row, at) => {
+    phases.forEach(({ name, depth }, at) => {
       const x = LEFT + at * CELL - left + 10;
-      if (x < LEFT - 10) return;
+      if (x < LEFT - 10 || x > width) return;
       pen.save();
       pen.translate(x, HEAD - 8);
       pen.rotate(-Math.PI / 5);
-      pen.fillText("· ".repeat(row.depth) + row.phase, 0, 0, 140);
+      pen.fillText("· ".repeat(depth) + name, 0, 0, 140);
       pen.restore();
     });
-    space.style.height = `${HEAD + order.length * ROW}px`;
-    space.style.width = `${LEFT + told.rows.length * CELL + 60}px`;
+    canvas.dataset.drawn = String(Number(canvas.dataset.drawn ?? 0) + 1);
   }
 
   function choose(place, phase) {
-    if (place < 0 || phase < 0 || place >= order.length || phase >= told.rows.length) return;
+    if (place < 0 || phase < 0 || place >= order.length || phase >= phases.length) return;
+    if (chosen && chosen.place === place && chosen.phase === phase) return;
     chosen = { place, phase };
-    const column = told.columns[order[place]];
-    const row = told.rows[phase];
-    const at = order[place];
-    const ns = row.total_ns[at];
-    const where = Object.entries(column.ranks).map(([word, value]) => word + value).join(" ");
-    const median = row.median_ns[column.role ?? "unknown"];
+    const { name, who, where, cells } = order[place];
+    const row = cells.get(phases[phase].name);
+    const about = element("div", { class: "quiet" }, `host ${who.host}${where ? ` · ${where}` : ""}`);
     detail.replaceChildren(
-      element("strong", {}, `${column.name} · ${row.phase}: `),
-      ns === null ? "did not run" : element("span", { id: "rank-cell", "data-ns": ns, "data-phase": row.phase, "data-column": column.name },
-        `${duration(ns)} in ${row.count[at]}×`),
-      ns === null ? "" : `, ${row.ratio[at] ?? "–"}× the median of its role (${duration(median)})`,
-      element("div", { class: "quiet" }, `host ${column.hosts.join(", ")}${where ? ` · ${where}` : ""}`),
+      element("strong", {}, `${name} · ${phases[phase].name}: `),
+      row ? element("table", { id: "rank-cell" }, element("tbody", {}, element("tr", {}, told.table.columns
+        .filter((column) => !WHO.has(column.name) && row[column.name] !== null)
+        .map((column) => [element("th", { title: column.how }, column.name.replaceAll("_", " ").replace(/ ms$/, "")),
+          valueCell(column.name, row[column.name], column.unit)])))) : "did not run",
+      about,
     );
     draw();
   }
@@ -129,13 +159,26 @@ export async function ranks(shown, signal) {
     heat.scrollTop = Math.max(Math.min(heat.scrollTop, chosen.place * ROW), (chosen.place + 1) * ROW - heat.clientHeight + HEAD + 20);
     heat.scrollLeft = Math.max(Math.min(heat.scrollLeft, chosen.phase * CELL), (chosen.phase + 1) * CELL - heat.clientWidth + LEFT + 20);
   });
-  heat.addEventListener("scroll", draw, { passive: true });
-  new ResizeObserver(draw).observe(heat);
+  heat.addEventListener("scroll", () => {
+    Object.assign(kept, { top: heat.scrollTop, left: heat.scrollLeft });
+    draw();
+  }, { passive: true });
+  if (kept.sort in sorts) {
+    picker.value = kept.sort;
+    sort(kept.sort);
+  }
+  const { top, left } = kept;
+  requestAnimationFrame(() => heat.scrollTo(left, top));
+  const resized = new ResizeObserver(draw);
+  resized.observe(heat);
+  signal.addEventListener("abort", () => resized.disconnect());
+  space.style.height = `${HEAD + order.length * ROW}px`;
+  space.style.width = `${LEFT + phases.length * CELL + 60}px`;
   return [
     element("h2", {}, `Ranks in rollout ${told.rollout}`),
     element("p", { class: "quiet" },
       "Time in each phase, summed over the rollout; a phase's time includes that of the phases in it (indented by dots). ",
-      "Orange: longer than the median of the role, blue: shorter. Host times."),
+      "Orange: longer than the median of its peers, blue: shorter. Host times."),
     element("div", { class: "bar" }, element("label", {}, "Sort by ", picker), saveButton(() => canvas, `ranks-${told.rollout}`)),
     detail,
     heat,

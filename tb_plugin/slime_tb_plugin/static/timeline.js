@@ -71,6 +71,10 @@ export async function timeline(shown, signal, go, show) {
     element("div", { class: "bar" },
       element("strong", {}, `Rollout ${shown.rollout}`),
       element("span", { class: "quiet" }, about + (told.exact ? "" : "; the shortest slices are left out")),
+      told.windows ? null : element("span", { class: "quiet", id: "no-traces" },
+        "phases only: no trace of torch.profiler covers this rollout (profiler in the configuration asks for them)"),
+      told.problems.length ? element("details", { id: "problems", class: "warn" },
+        element("summary", {}, `⚠ ${told.problems.length} sources are not whole`), told.problems.map((text) => element("div", {}, text))) : null,
       check.ok ? outside : null, download, shown.cut ? element("button", { type: "button", onclick: () => go({ cut: null }) }, "Show all") : null),
     check.ok ? frame : notice("The Perfetto UI is not there", (await check.json()).error, true),
   ];

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from recordings import ROOT, environment
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 SHARED = Path(os.environ.get("SLIME_PROFILER_SHARED", ROOT.parent / "shared"))
 #: A tiny model and stand-ins for what SGLang imports and a CPU does not use.
 HARNESS = SHARED / "harness" / "sglang_cpu"
-START_S = 240
+START_S = 600
 CONFIG = """
 out: {out}
 profiler:
@@ -34,12 +34,38 @@ profiler:
 """
 
 
-def find_python() -> Path:
+class Edition(NamedTuple):
+    """One version of SGLang: the lock of its environment, and what it is told otherwise than others.
+
+    `has_sessions`: it takes broadcasts and tensors between two calls only. `stand_ins`: folders of modules in
+    the place of those that it imports and a CPU has not.
+    """
+
+    version: str
+    lock: str
+    target: str
+    arguments: tuple[str, ...]
+    has_sessions: bool = False
+    stand_ins: tuple[str, ...] = ()
+
+
+PINNED = Edition("0.5.15.post1", "sglang.txt", "sglang", ("--disable-cuda-graph",))
+NEWEST = Edition(
+    "0.5.23",
+    "sglang-newest.txt",
+    "sglang-newest",
+    ("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"),
+    has_sessions=True,
+    stand_ins=(str(HERE / "stand_ins"),),
+)
+
+
+def find_python(edition: Edition) -> Path:
     """The interpreter with SGLang; skips where there is none, or one of another lock."""
-    lock = hashlib.sha256((ROOT / "requirements" / "sglang.txt").read_bytes()).hexdigest()[:12]
-    folder = ROOT / ".cache" / "venvs" / f"sglang-{lock}"
+    lock = hashlib.sha256((ROOT / "requirements" / edition.lock).read_bytes()).hexdigest()[:12]
+    folder = ROOT / ".cache" / "venvs" / f"{edition.target}-{lock}"
     if not (folder / ".ready").is_file():
-        pytest.skip("the environment with SGLang is not there: run `make sglang`")
+        pytest.skip(f"the environment with SGLang is not there: run `make {edition.target}`")
     if not HARNESS.is_dir():
         pytest.skip("no harness/sglang_cpu in the folder that SLIME_PROFILER_SHARED names")
     return folder / "bin" / "python"
@@ -67,10 +93,11 @@ def install_entry_point(folder: Path) -> Path:
     return folder
 
 
-def engine_environment(folder: Path, **more: str) -> dict[str, str]:
+def engine_environment(edition: Edition, folder: Path, **more: str) -> dict[str, str]:
     """Of the engine and of the trainer: our package, our entry point, one thread, loopback only."""
     base = environment()
-    path = os.pathsep.join([str(folder / "installed"), str(HARNESS / "stubs"), base["PYTHONPATH"]])
+    stand_ins = (str(HARNESS / "stubs"), *edition.stand_ins)
+    path = os.pathsep.join([str(folder / "installed"), *stand_ins, base["PYTHONPATH"]])
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     cpu = {"SGLANG_USE_CPU_ENGINE": "1", "GLOO_SOCKET_IFNAME": "lo", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
     # What was compiled when the environment was built; without it each process compiles thousands of files.
@@ -80,7 +107,9 @@ def engine_environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def engine(python: Path, model: Path, size: int, log: Path, environ: dict[str, str]) -> Iterator[str]:
+def engine(
+    edition: Edition, python: Path, model: Path, size: int, log: Path, environ: dict[str, str]
+) -> Iterator[str]:
     """The URL of an engine of `size` ranks that answers."""
     port = free_port()
     bind = environ if size > 1 else {k: v for k, v in environ.items() if k != "SGLANG_CPU_OMP_THREADS_BIND"}
@@ -94,7 +123,7 @@ def engine(python: Path, model: Path, size: int, log: Path, environ: dict[str, s
             "--grammar-backend",
             "none",
         ),
-        *("--disable-cuda-graph", "--disable-overlap-schedule", "--disable-radix-cache"),
+        *(*edition.arguments, "--disable-overlap-schedule", "--disable-radix-cache"),
         *("--dtype", "bfloat16", "--mem-fraction-static", "0.05", "--max-total-tokens", "4096"),
         *("--max-running-requests", "8", "--context-length", "256", "--skip-server-warmup"),
         *("--host", "127.0.0.1", "--port", str(port), "--tp", str(size)),
@@ -133,19 +162,19 @@ def _end(server: subprocess.Popen[bytes]) -> None:
     server.wait(20)
 
 
-def run_trainer(python: Path, url: str, models: Path, size: int, environ: dict[str, str]) -> dict[str, Any]:
-    """What `trainer.py` tells."""
-    command = [str(python), str(HERE / "trainer.py"), url, str(models), "--size", str(size)]
+def run_trainer(python: Path, models: Path, environ: dict[str, str], *arguments: str) -> dict[str, Any]:
+    """What the program `arguments` of this folder tells, when it is told its own arguments."""
+    command = [str(python), str(HERE / arguments[0]), *arguments[1:]]
     log = models / "trainer.log"
     # Into files: a daemon that shares the tensors' memory inherits a pipe, and would hold it open.
     with log.open("wb") as errors, (models / "trainer.json").open("wb") as output:
         done = subprocess.run(
-            [*command, "--port", str(free_port())],
+            command,
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            timeout=240,
+            timeout=START_S,
             check=False,
         )
     assert done.returncode == 0, log.read_text()[-4000:]
@@ -161,7 +190,7 @@ def make_models(python: Path, folder: Path, environ: dict[str, str]) -> None:
             env=environ,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=START_S,
             check=False,
         )
         assert made.returncode == 0, made.stderr[-4000:]

@@ -21,7 +21,7 @@ from recordings import Recording, read_file, record_files
 
 from slime_profiler_plugin import schema
 
-pytestmark = [pytest.mark.sglang, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.sglang, pytest.mark.full, pytest.mark.timeout(1800)]
 
 RUN = "engines"
 TENSORS = 27
@@ -29,15 +29,20 @@ TENSORS = 27
 BYTES = 279_680
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["TP1", "TP2"])
+CASES = [(edition, size) for edition in (engines.PINNED, engines.NEWEST) for size in (1, 2)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=[f"{edition.version}-TP{size}" for edition, size in CASES])
 def seen(request, tmp_path_factory):
     """What trainer and engine did, recorded and merged."""
-    python = engines.find_python()
-    size, folder = request.param, tmp_path_factory.mktemp("sglang")
+    edition, size = request.param
+    python = engines.find_python(edition)
+    folder = tmp_path_factory.mktemp("sglang")
     engines.install_entry_point(folder / "installed")
     config = folder / "config.yaml"
     config.write_text(engines.CONFIG.format(out=folder / "runs"))
     environ = engines.engine_environment(
+        edition,
         folder,
         SLIME_PROFILER=str(config),
         SLIME_PROFILER_RUN_ID=RUN,
@@ -45,8 +50,12 @@ def seen(request, tmp_path_factory):
         SLIME_PROFILER_ENGINE_INDEX="0",
     )
     engines.make_models(python, folder, environ)
-    with engines.engine(python, folder / "a", size, folder / "engine.log", environ) as url:
-        told = engines.run_trainer(python, url, folder, size, environ)
+    sessions = ["--has-sessions"] if edition.has_sessions else []
+    with engines.engine(edition, python, folder / "a", size, folder / "engine.log", environ) as url:
+        numbers = ("--size", str(size), "--port", str(engines.free_port()))
+        told = engines.run_trainer(
+            python, folder, environ, "trainer.py", url, str(folder), *numbers, *sessions
+        )
     merged = run("merge", folder / "runs" / RUN, "--rollout", "all")
     assert merged.exit_code == 0, merged.output
     return SimpleNamespace(size=size, folder=folder, run=folder / "runs" / RUN, told=told)

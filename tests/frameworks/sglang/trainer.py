@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,8 @@ class Trainer:
     def session(self, verb: str) -> None:
         """0.5.23 wants updates within one."""
         if self.has_sessions:
-            self.engine.ask(f"/{verb}_weight_update", {})
+            status, told = self.engine.ask(f"/{verb}_weight_update", {})
+            assert status == HTTPStatus.OK, told
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from planted_run import BUCKET_BYTES, LONG, RANKS, ROLLOUTS, STRAGGLER, TIRED, backward_ms, write_planted_run
+from planted_run import (
+    BUCKET_BYTES,
+    LONG,
+    MS,
+    RANKS,
+    ROLLOUTS,
+    STRAGGLER,
+    TIRED,
+    backward_ms,
+    write_planted_run,
+)
 
 pytest.importorskip("duckdb")
 
@@ -70,7 +80,32 @@ def test_the_ledger_of_a_sync(tables):
     assert (row["receive_ms"], row["load_ms"]) == (40, 16)
     # 4 ms of pause and twice 44 ms; the ready phase holds gather and convert, which are not counted twice.
     assert (row["named_ms"], row["remainder_ms"], row["named_part"]) == (92, 8, 0.92)
-    assert (row["longest_pole"], row["longest_pole_ms"]) == ("send", 40)
+    assert (row["longest_pole"], row["longest_pole_ms"], row["other_ms"]) == ("send", 40, 0)
+
+
+def test_phases_of_one_s_own_and_the_driver_s_part_stand_in_the_ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    actor = ProcessFile("disk", pid=10, role="actor", rank=0)
+    driver = ProcessFile("disk", pid=1, role="driver")
+    key = {"sync": 4, "source": actor.source, "transport": "disk", "weight_version": "5", "rollout": 3}
+    whole = actor.phase("weight_sync", 0, 100 * MS, **key)
+    for name, start, end in (
+        ("mine", 10, 40),  # of which 5 ms are in a phase that has a column
+        ("shard_write", 35, 60),
+        ("mine", 50, 55),  # all of it in one
+        ("tidied", 90, 95),
+    ):
+        actor.phase(name, start * MS, end * MS, parent=whole, **key)
+    goes_on = driver.phase("weight_sync", 120 * MS, 200 * MS, **key)
+    driver.phase("engine_wait", 125 * MS, 195 * MS, parent=goes_on, **key)
+    for process in (actor, driver):
+        process.write(tmp_path)
+    with RunTables(tmp_path / "disk") as tables:
+        (row,) = tables.view("sync").records()
+    assert (row["wall_ms"], row["source_ms"]) == (200, 100)
+    assert (row["named_ms"], row["remainder_ms"], row["other_ms"]) == (55, 45, 30)
+    assert (row["shard_write_ms"], row["engine_wait_ms"]) == (25, 70)
+    assert (row["longest_pole"], row["longest_pole_ms"]) == ("engine_wait", 70)
 
 
 def test_rates_and_the_lower_bound(tables):

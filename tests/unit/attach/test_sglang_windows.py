@@ -99,6 +99,23 @@ def test_first_engine_gets_one_window_with_few_steps_and_no_stacks(tmp_path, eng
     assert drops(tmp_path) == []
 
 
+def test_a_window_that_the_driver_asks_for(tmp_path, engines, start):
+    start(schedule=None, trigger={})
+    asked = {"rollout": 6, "asked_in": 3, "took_ns": 2, "p95_ns": 1, "syncs": 20, "at_unix_ns": 3}
+    folder = tmp_path / "run" / "trigger"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "attempt-000.000.json").write_text(json.dumps(asked) + "\n")
+    windows = EngineWindows()
+    for rollout in range(4, 8):
+        windows.on_rollout(rollout, [engine.url for engine in engines])
+        timeline.flush()
+    windows.close()
+    assert [path for path, _ in engines[0].asked] == ["/start_profile", "/stop_profile"]
+    assert engines[0].asked[0][1]["profile_id"] == "slime_profiler-rollout_000006-engine_0000"
+    assert engines[1].asked == []
+    assert drops(tmp_path) == []
+
+
 def test_each_engine_has_its_own_folder_and_id(engines, start):
     start(ranks="all")
     windows = EngineWindows()

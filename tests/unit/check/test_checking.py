@@ -96,7 +96,7 @@ def test_what_is_not_there_or_holds_nothing(tmp_path):
     assert "SP414 error" in result.stdout
     (tmp_path / "empty").mkdir()
     result = run("check", tmp_path / "empty")
-    assert (result.exit_code, result.stdout) == (1, "nothing could be read\n")
+    assert (result.exit_code, result.stdout) == (1, "nothing could be read: no file was found\n")
 
 
 def test_run_without_windows_says_what_it_is(tmp_path):

@@ -11,6 +11,8 @@ from reading import Merged
 from traces import BASE_US, end_of_arrow, merge, names, op, write_trace
 
 from slime_profiler_plugin.merge import MergeError, MergeOptions, MergeUsageError, format_report, merge_traces
+from slime_profiler_plugin.merge._naming import name_traces
+from slime_profiler_plugin.read import Owner, TraceFile, TraceHeader
 
 DAY_US = 24 * 3600 * 10**6
 
@@ -147,8 +149,25 @@ def test_files_of_one_rank_are_all_kept_told_apart_and_told(tmp_path):
     paths = [ranked(tmp_path / folder / "trace.json", 0, 2, folder) for folder in ("x", "y")]
     report, merged = merge([*paths, ranked(tmp_path / "rank1.json", 1, 2)], tmp_path / "o.json")
     assert sorted(names(merged)) == ["op1", "x0", "y0"]
-    assert len(set(merged.processes.values())) == len(merged.processes) == 3
-    assert any("2 files say they are rank 0" in warning for warning in report.warnings)
+    assert set(merged.processes.values()) == {"rank 0 · x · pid 1", "rank 0 · y · pid 1", "rank 1 · pid 1"}
+    told = "2 files say they are rank 0: x/trace.json, y/trace.json; all are kept"
+    assert told in report.warnings
+
+
+def test_names_of_files_of_one_rank_hold_what_tells_them_apart_and_no_more(tmp_path):
+    for files, shown in (
+        (("a/x/t.json", "b/x/t.json"), ("a/x/t.json", "b/x/t.json")),
+        (("t.json", "t.json.gz"), ("t.json", "t.json.gz")),
+        (("step1.json", "step2.json"), ("step1", "step2")),
+    ):
+        header = TraceHeader({}, [], None, [], {})
+        traces = [TraceFile(tmp_path / name, "kineto", header, Owner(rank=0)) for name in files]
+        assert name_traces(traces) == [f"rank 0 · {told}" for told in shown]
+
+
+def test_no_file_at_all_is_said(tmp_path):
+    with pytest.raises(MergeError, match="nothing to merge: no file was found"):
+        merge_traces([tmp_path])
 
 
 def test_output_is_never_one_of_the_inputs(tmp_path):

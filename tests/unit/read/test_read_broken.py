@@ -53,6 +53,36 @@ def test_what_is_no_event_is_counted_and_the_rest_is_read(tmp_path, broken, at):
     assert read_header(tmp_path / "trace.json").base_ns == 5
 
 
+@pytest.mark.parametrize("ts", ["1,5", "+1", "0x7f", "True", "1e"])
+@pytest.mark.parametrize("args", ["", ', "args": {"l": [{"ph": 1}, {"ph": "a"}], "ph": {"x": 2}}'])
+@pytest.mark.parametrize(("first", "last"), [(0, 6), (2, 5)])
+def test_each_of_several_bad_events_in_a_row_is_counted(tmp_path, ts, args, first, last):
+    bad = [f'{{"ts": {ts}, "ph": "X", "name": "bad"{args}}}'] * (last - first)
+    events, damage = read_text(tmp_path, trace(*GOOD[:first], *bad, *GOOD[last:]))
+    assert names(events) == names(EVENTS[:first] + EVENTS[last:])
+    assert sum(one.lost for one in damage) == last - first
+    assert f"; {last - first} events cannot be read" in damage[0].reason
+
+
+def test_bad_events_are_counted_across_the_pieces_that_are_read(tmp_path):
+    bad = ['{"ph": "X", "name": "bad", "ts": 1,5}'] * 60_000  # 2.3 MB
+    events, damage = read_text(tmp_path, trace(GOOD[0], *bad, GOOD[1]))
+    assert names(events) == names(EVENTS[:2])
+    assert [(one.kind, one.lost) for one in damage] == [("corrupt", 60_000)]
+
+
+@pytest.mark.parametrize("shift", [0, 21, 49])
+def test_a_good_event_behind_bad_ones_is_read_wherever_a_piece_ends(tmp_path, shift):
+    bad = '{"ph": "X", "name": "bad", "ts": 1,5}'
+    good = json.dumps({"ph": "X", "name": "g" * 40, "ts": 1, "dur": 1, "pid": 1, "tid": 1})
+    count = (1 << 20) // (len(bad) + 2) - 1  # pieces of text are of a megabyte
+    head = f'"{"h" * shift}": 1, '
+    items = [bad] * count + [good] * 3
+    events, damage = read_text(tmp_path, trace(*items, *[GOOD[0]] * 9, head=head))
+    assert len(events) == 12
+    assert sum(one.lost for one in damage) == count
+
+
 def test_a_list_within_the_list_is_read(tmp_path):
     events, damage = read_text(tmp_path, trace(*GOOD[:2], "[" + ",".join(GOOD[2:5]) + "]", GOOD[5]))
     assert names(events) == names(EVENTS)

@@ -100,6 +100,31 @@ def test_each_file_counts_once_and_links_do_not_lead_in_circles(tmp_path):
     assert found.damage == []
 
 
+def test_which_name_of_a_file_is_used_does_not_depend_on_the_order(tmp_path):
+    write(tmp_path, {"b/rank0.json": TRACE, "words": "words"})
+    (tmp_path / "a.json").symlink_to(tmp_path / "b" / "rank0.json")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    os.link(tmp_path / "words", tmp_path / "b" / "more words")
+    for paths, name in (
+        ([tmp_path], "b/rank0.json"),
+        ([tmp_path, tmp_path / "a"], "b/rank0.json"),
+        ([tmp_path / "a.json", tmp_path / "b"], "a.json"),
+        ([tmp_path / "a.json", tmp_path / "b" / "rank0.json"], "b/rank0.json"),
+    ):
+        for order in (paths, paths[::-1]):
+            assert below(tmp_path, [trace.path for trace in discover(order).traces]) == [name]
+    for order in ([tmp_path, tmp_path / "words"], [tmp_path / "words", tmp_path]):
+        found = discover(order)
+        assert ([one.kind for one in found.damage], found.skipped) == (["refused"], [])
+
+
+def test_folders_nest_as_deeply_as_they_may(tmp_path):
+    folder = tmp_path / "/".join("d" * 900)
+    folder.mkdir(parents=True)
+    write(folder, {"rank0.json": TRACE})
+    assert len(discover([tmp_path]).traces) == 1
+
+
 def test_run_folders_are_listed_apart_and_not_looked_into(tmp_path):
     process = ProcessFile("r1", pid=7, role="actor", rank=1, epoch_ns=1_790_857_026_000_000_000)
     write_trace_window(tmp_path / "out", process, [3], [{"ph": "X", "name": "a", "ts_ns": 1}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import pickle
 import sqlite3
 
@@ -57,6 +58,10 @@ def test_an_engine_is_recognised_by_its_process_name(tmp_path):
         (b"", "an empty file"),
         (b" \n", "an empty file"),
         (gzip.compress(b""), "an empty file"),
+        (gzip.compress(b"[]")[:11], "the gzip stream has no end"),
+        (gzip.compress(gzip.compress(b"[]")), "packed twice with gzip"),
+        (lzma.compress(b"[]"), "packed with xz"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "packed with Zstandard"),
         ("[]", "no events"),
         ("[{}]", "no trace events"),
         ("[[0, 1], [2, 3]]", "memory timelines"),

@@ -101,6 +101,17 @@ def test_damaged_archive_says_so(tmp_path):
     assert [(one.kind, "checksum" in one.reason) for one in damage] == [("corrupt", True)]
 
 
+@pytest.mark.parametrize("count", [5, 20_000])
+def test_a_wrong_checksum_is_told_and_costs_no_event(tmp_path, count):
+    rng = random.Random(2)
+    events = [{"ph": "X", "name": str(rng.random()), "ts": number} for number in range(count)]
+    packed = bytearray(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    packed[-8] ^= 1
+    found, damage = read_text(tmp_path, bytes(packed))
+    assert [event["name"] for event in found] == [event["name"] for event in events]
+    assert [(one.kind, "checksum" in one.reason) for one in damage] == [("corrupt", True)]
+
+
 def test_content_that_unpacks_to_very_much_is_read_in_pieces(tmp_path):
     path = tmp_path / "t.json.gz"
     head, tail = json.dumps(EVENTS)[:-1].split(", ", 1)
