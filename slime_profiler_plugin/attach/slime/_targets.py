@@ -37,7 +37,7 @@ def _target(module: str, name: str, parameters: str, phases: str) -> Target:
 
 
 def _barrier(module: str) -> Target:
-    """Any parameters: what slime puts in the place of torch's own takes all."""
+    """With any parameters: slime puts functions of its own there before it imports the delta updater."""
     return Target("slime", module, "dist.barrier", None, ("barrier",))
 
 

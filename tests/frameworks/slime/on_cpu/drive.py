@@ -11,30 +11,15 @@ import sys
 
 import ray
 
-#: Ray gives itself half a minute to start, which a busy machine may not have.
-TRIES = 5
-
-
-def start_ray(tries: int) -> None:
-    try:
-        ray.init(
-            num_cpus=8,
-            num_gpus=2,
-            include_dashboard=False,
-            object_store_memory=150 << 20,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=os.environ["SLIME_TESTS_RAY"],
-        )
-    except Exception as error:
-        # Ray's own, of no class of its own
-        if "timed out during startup" not in str(error) or tries == 1:
-            raise
-        ray.shutdown()
-        start_ray(tries - 1)
-
-
 if __name__ == "__main__":
-    start_ray(TRIES)
+    ray.init(
+        num_cpus=8,
+        num_gpus=2,
+        include_dashboard=False,
+        object_store_memory=150 << 20,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=os.environ["SLIME_TESTS_RAY"],
+    )
     sys.argv = sys.argv[1:]
     sys.path.insert(0, os.path.dirname(sys.argv[0]))
     try:
