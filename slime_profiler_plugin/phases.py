@@ -302,7 +302,7 @@ def define_phase(
 def phase_group(name: str) -> str:
     """Which part of the loop a phase belongs to: ``trainer``, ``sync``, ``engine``, ``rollout`` or ``user``.
 
-    >>> [phase_group(n) for n in ("backward", "bucket_send", "engine_load", "generate", "my_own")]
+    >>> [phase_group(n) for n in ("backward", "bucket_send", "engine_request", "generate", "my_own")]
     ['trainer', 'sync', 'engine', 'rollout', 'user']
     """
     definition = BUILT_IN.get(name)
@@ -310,7 +310,7 @@ def phase_group(name: str) -> str:
         return "user"
     if "weight_sync" in (name, *definition.parents):
         return "sync"
-    for role, group in (("engine", "engine"), ("rollout_manager", "rollout")):
+    for role, group in (("engine", "engine"), ("engine_client", "engine"), ("rollout_manager", "rollout")):
         if role in definition.roles:
             return group
     return "trainer"

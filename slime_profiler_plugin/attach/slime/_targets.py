@@ -36,6 +36,11 @@ def _target(module: str, name: str, parameters: str, phases: str) -> Target:
     return Target("slime", module, name, tuple(parameters.split()), tuple(phases.split()))
 
 
+def _barrier(module: str) -> Target:
+    """With any parameters: slime puts functions of its own there before it imports the delta updater."""
+    return Target("slime", module, "dist.barrier", None, ("barrier",))
+
+
 # A trainer rank.
 TIMER_START: Final = _target(
     _TIMER,
@@ -51,7 +56,7 @@ ACTOR_TRAIN: Final = _target(
 )
 ACTOR_UPDATE: Final = _target(_ACTOR, "MegatronTrainRayActor.update_weights", "self", "weight_sync")
 ACTOR_SAVE: Final = _target(_ACTOR, "MegatronTrainRayActor.save_model", "self rollout_id", "save_model")
-ACTOR_BARRIER: Final = _target(_ACTOR, "dist.barrier", "group", "barrier")
+ACTOR_BARRIER: Final = _barrier(_ACTOR)
 MEGATRON_INIT: Final = _target(f"{_MEGATRON}.initialize", "init", "args", "")
 FORWARD_ONLY: Final = _target(
     _MODEL, "forward_only", "f args model", "log_probs ref_log_probs teacher_log_probs values"
@@ -77,7 +82,7 @@ UPDATES: Final = tuple(
     _target(target.module, f"{target.name.partition('.')[0]}.update_weights", "self", "weight_sync")
     for target in CONNECTS
 )
-BARRIERS: Final = tuple(_target(target.module, "dist.barrier", "group", "barrier") for target in CONNECTS)
+BARRIERS: Final = tuple(_barrier(target.module) for target in CONNECTS)
 #: The disk updater asks no engine: the driver does.
 GETS: Final = tuple(
     _target(module, "ray.get", "object_refs", f"{_ASKED} {waits}")

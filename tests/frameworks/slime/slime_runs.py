@@ -178,6 +178,8 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
         *("untie-embeddings-and-output-weights", "no-rope-fusion", "no-masked-softmax-fusion"),
         *("no-bias-swiglu-fusion", "no-persist-layer-norm", "no-gradient-accumulation-fusion"),
         "skip-eval-before-train",
+        # Each sample of a prompt has a seed of its own, always the same: else they would be alike.
+        "sglang-enable-deterministic-inference",
     ]
     if case.experts:
         options |= {"num-experts": case.experts, "moe-ffn-hidden-size": 64, "moe-layer-freq": 1}

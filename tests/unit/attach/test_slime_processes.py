@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from types import ModuleType, SimpleNamespace
@@ -241,3 +242,18 @@ def test_every_hook_is_placed_and_taken_back():
 
 def test_it_is_one_of_the_frameworks():
     assert set(targets.TARGETS) <= set(_frameworks.targets())
+
+
+@pytest.mark.usefixtures("record")
+def test_the_driver_watches_how_long_a_sync_takes(stand_ins, monkeypatch):
+    watched = []
+
+    @contextlib.contextmanager
+    def watch():
+        watched.append("begins")
+        yield
+        watched.append("ends")
+
+    monkeypatch.setattr(timeline, "watch_sync", watch)
+    assert stand_ins["group"].RayTrainGroup([]).update_weights() == "sent"
+    assert watched == ["begins", "ends"]

@@ -1,9 +1,9 @@
 """Stands in for a rollout engine: speaks as much of SGLang's HTTP as slime asks for, and holds real weights.
 
 ``stand_in_engine.py MODEL INDEX GPUS OUT``: prints its port. It is no SGLang: it generates words that depend
-on the prompt alone. What it applied, with a digest of every tensor after each version, goes to ``OUT``. Its
-own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the timeline is on,
-with the fields that the hooks in SGLang give; for those hooks see tests/frameworks/sglang.
+on the prompt and the seed alone. What it applied, with a digest of every tensor after each version, goes to
+``OUT``. Its own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the
+timeline is on, with the fields that the hooks in SGLang give; for those see tests/frameworks/sglang.
 """
 
 from __future__ import annotations
@@ -114,17 +114,18 @@ class Engine:
 
 
 def generate(body: dict[str, Any]) -> dict[str, Any]:
-    """Words that depend on the prompt alone, each with a probability that does."""
-    prompt, count = body["input_ids"], body["sampling_params"]["max_new_tokens"]
-    count -= sum(prompt) % 3
-    words = [(sum(prompt) * 5 + 11 * place) % (WORDS - 2) + 2 for place in range(count)]
+    """Words that depend on the prompt and the seed alone, each with a probability that does."""
+    sampling = body["sampling_params"]
+    told = sum(body["input_ids"]) + 13 * (sampling.get("sampling_seed") or 0)
+    count = sampling["max_new_tokens"] - told % 3
+    words = [(told * 5 + 11 * place) % (WORDS - 2) + 2 for place in range(count)]
     return {
         "text": " ".join(f"w{word}" for word in words),
         "output_ids": words,
         "meta_info": {
             "finish_reason": {"type": "stop"},
             "output_token_logprobs": [[-1.0 - word / WORDS, word, None] for word in words],
-            "prompt_tokens": len(prompt),
+            "prompt_tokens": len(body["input_ids"]),
             "completion_tokens": len(words),
             "cached_tokens": 0,
             "weight_version": "default",

@@ -34,7 +34,7 @@ class Nothing(Tensor):
 class Collectives:
     """Stands for `torch.distributed`."""
 
-    def barrier(self, group=None):
+    def barrier(self, *args, **kwargs):
         LOG.append("barrier")
 
     def get_rank(self):

@@ -29,4 +29,5 @@ class ServerArgs(_Settings):
             )
         parser.add_argument("--expert-parallel-size", "--ep-size", type=int, default=1, dest="ep_size")
         parser.add_argument("--moe-dp-size", type=int, default=1)
-        parser.add_argument("--enable-dp-attention", action="store_true")
+        for name in ("enable-dp-attention", "enable-deterministic-inference"):
+            parser.add_argument(f"--{name}", action="store_true")
