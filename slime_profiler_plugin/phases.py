@@ -215,7 +215,7 @@ def _built_in() -> Iterator[PhaseDefinition]:
         _SYNC_OR_DRIVER,
         ("weight_sync",),
         {
-            "engine_wait": "Wait until the engines say they have done what they were asked to.",
+            "engine_wait": "Wait until engines, or who manages them, have done what they were asked.",
             "continue_generation": "Ask the engines to go on generating.",
             "sync_complete": "Last bookkeeping: every engine has the new weights.",
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -26,6 +25,8 @@ def hand_on(environ: MutableMapping[str, str]) -> None:
     text = environ.get(JOB_VARIABLE)
     if not text:
         return
+    import json  # not in every process that is attached
+
     job: dict[str, Any] = json.loads(text)
     runtime_env = job.get("runtime_env") or {}
     variables = runtime_env.get("env_vars") or {}

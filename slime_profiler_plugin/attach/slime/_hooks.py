@@ -10,6 +10,7 @@ from slime_profiler_plugin.attach._wrap import Around
 
 from . import _disk, _driver, _engine, _gathers, _manager, _timers, _trainer, _updaters
 from . import _targets as targets
+from ._load_class import LOAD_CLASS, around_load_class
 
 WRAPPED: Final[Mapping[Target, Around]] = {
     targets.TIMER_START: _timers.around_start,
@@ -47,8 +48,9 @@ WRAPPED: Final[Mapping[Target, Around]] = {
     targets.PUBLISH: _disk.around_publish,
     targets.METRICS: _disk.around_metrics,
     targets.ASYNC_TRAIN: _driver.around_async_train,
+    targets.UPDATE_ALL: _driver.around_update,
     targets.RELOAD: _driver.around_reload,
-    targets.LOAD_CLASS: _manager.around_load_class,
+    LOAD_CLASS: around_load_class,
     targets.ADDRESSES: _manager.around_addresses,
     targets.REWARD: _manager.around_reward,
     targets.REWARDS: _manager.around_reward,

@@ -16,31 +16,27 @@ from slime_profiler_plugin.attach._wrap import Around, Bound, remember_state, wr
 
 from . import _targets as targets
 from ._engine import engine_index
+from ._load_class import MANAGER_CLASS
 from ._sync import Call, argument
 
 if TYPE_CHECKING:
     from slime_profiler_plugin.attach.sglang.windows import EngineWindows
 
-_CLASS: Final = "RolloutManager"
 #: The manager's engines by index, and the rollout that it serves.
 _urls: Final[dict[int, str]] = {}
 _serving: Final[list[int]] = []
 _windows: Final[list[EngineWindows]] = []
 
 
-def around_load_class(call: Call, bound: Bound) -> Any:
-    """An actor has its class; if that is slime's manager, its methods are wrapped that are as expected."""
-    found = call()
-    descriptor = argument(bound, 2, "actor_creation_function_descriptor")
-    if descriptor.class_name == _CLASS and descriptor.module_name == targets.MANAGER_MODULE:
-        holder: Any = SimpleNamespace(**{_CLASS: found})
-        for name, around in METHODS.items():
-            target = targets.MANAGER[name]
-            state = check_target(target, holder)
-            remember_state(state)
-            if state.status == "attached":
-                setattr(found, name, wrapped(getattr(found, name), around, f"{_CLASS}.{name}"))
-    return found
+def wrap_methods(found: type) -> None:
+    """Wrap each method of the class that is as expected."""
+    holder: Any = SimpleNamespace(**{MANAGER_CLASS: found})
+    for name, around in METHODS.items():
+        target = targets.MANAGER[name]
+        state = check_target(target, holder)
+        remember_state(state)
+        if state.status == "attached":
+            setattr(found, name, wrapped(getattr(found, name), around, target.name))
 
 
 def _around_make(call: Call, bound: Bound) -> Any:

@@ -11,6 +11,8 @@ from typing import Final
 from slime_profiler_plugin.attach._slime_arguments import PARSE
 from slime_profiler_plugin.attach._targets import Target
 
+from ._load_class import LOAD_CLASS, MANAGER_CLASS, MANAGER_MODULE
+
 _MEGATRON: Final = "slime.backends.megatron_utils"
 _ACTOR: Final = f"{_MEGATRON}.actor"
 _MODEL: Final = f"{_MEGATRON}.model"
@@ -23,7 +25,6 @@ _DELTA: Final = f"{_UPDATE}.update_weight_from_disk_delta"
 _ITERATOR: Final = f"{_UPDATE}.hf_weight_iterator_direct"
 _TIMER: Final = "slime.observability.timer"
 _GROUP: Final = "slime.ray.actor_group"
-MANAGER_MODULE: Final = "slime.ray.rollout"
 _GENERATE: Final = "slime.rollout.sglang_rollout"
 _ENGINE: Final = "slime.backends.sglang_utils.sglang_engine"
 
@@ -85,6 +86,7 @@ GETS: Final = tuple(
         (_TENSOR, "bucket_ack"),
         (_DELTA, "engine_wait"),
         (_GROUP, "engine_wait"),
+        (_ACTOR, "engine_wait"),
     )
 )
 #: Every call of an actor passes through it.
@@ -165,6 +167,7 @@ METRICS: Final = _target(_DELTA, "UpdateWeightFromDiskDelta._record_metrics", "s
 ASYNC_TRAIN: Final = _target(
     _GROUP, "RayTrainGroup.async_train", "self rollout_id", "the rollout of the driver's phases"
 )
+UPDATE_ALL: Final = _target(_GROUP, "RayTrainGroup.update_weights", "self", "update_weights")
 RELOAD: Final = _target(
     _GROUP,
     "RayTrainGroup._reload_rollout_weights_from_disk",
@@ -187,16 +190,9 @@ _METHODS: Final = {
 }
 #: Methods of a class that travels by value: wrapped in the actor, as it loads its class.
 MANAGER: Final = {
-    name: Target("slime", MANAGER_MODULE, f"RolloutManager.{name}", tuple(parameters.split()), (phases,))
+    name: Target("slime", MANAGER_MODULE, f"{MANAGER_CLASS}.{name}", tuple(parameters.split()), (phases,))
     for name, (parameters, phases) in _METHODS.items()
 }
-LOAD_CLASS: Final = Target(
-    "ray",
-    "ray._private.function_manager",
-    "FunctionActorManager._load_actor_class_from_gcs",
-    ("self", "job_id", "actor_creation_function_descriptor"),
-    ("eval", "generate", "convert_samples", "offload", "onload_weights", "onload_kv"),
-)
 ADDRESSES: Final = _target(
     MANAGER_MODULE,
     "_allocate_rollout_engine_addr_and_ports_normal",
@@ -253,6 +249,7 @@ TARGETS: Final = (
     PUBLISH,
     METRICS,
     ASYNC_TRAIN,
+    UPDATE_ALL,
     RELOAD,
     *MANAGER.values(),
     LOAD_CLASS,

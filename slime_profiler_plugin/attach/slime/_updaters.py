@@ -9,18 +9,18 @@ from slime_profiler_plugin.attach._wrap import Bound
 
 from ._sync import Call, Sync, argument, current, size_of, syncing
 
-#: Of actors' methods, the phase that waiting for their answers is.
+#: Of actors' methods, the phase that waiting for their answers is; of all others it is this.
+_WAIT: Final = "engine_wait"
 _ANSWERS: Final = {
     "pause_generation": "pause_generation",
     "flush_cache": "flush_cache",
     "continue_generation": "continue_generation",
-    "post_process_weights": "engine_wait",
-    "update_weights_from_disk": "engine_wait",
-    "pull_weights": "engine_wait",
     "update_weights_from_distributed": "bucket_ack",
     "update_weights_from_tensor": "bucket_ack",
     "release": "bucket_lock_release",
 }
+#: Asked for again and again; `bucket_lock_wait` goes on around it.
+_LOCK: Final = "acquire"
 #: Called and waited for in one statement: the phase begins with the first call.
 _IN_ONE: Final = frozenset(
     {"pause_generation", "flush_cache", "continue_generation", "release", "update_weights_from_disk"}
@@ -71,7 +71,7 @@ def around_get(call: Call, _bound: Bound) -> Any:
     if sync is None:
         return call()
     name, sync.called = sync.called, None
-    if name not in _ANSWERS:
+    if name is None or name == _LOCK:
         return call()
     if name not in _IN_ONE:
         sync.asking.begin(_answer_phase(sync, name))
@@ -87,10 +87,10 @@ def around_get(call: Call, _bound: Bound) -> Any:
 
 
 def _answer_phase(sync: Sync, name: str) -> Any:
-    phase = _ANSWERS[name]
+    phase = _ANSWERS.get(name, _WAIT)
     if phase.startswith("bucket_"):
         return timeline.phase(phase, **(sync.bucket or sync.fields()))
-    return sync.phase(phase, **({"call": name} if phase == "engine_wait" else {}))
+    return sync.phase(phase, **({"call": name} if phase == _WAIT else {}))
 
 
 def around_chunk(call: Call, bound: Bound) -> Any:

@@ -19,45 +19,48 @@ KNOWN_SLIME = "624b824a898ab0ec1fcb4d373004c7f3852bf515"
 _PIN = re.compile(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})$", re.MULTILINE)
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """What is not there, and what to do about it."""
 
 
 def find_slime(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
-    """The checkout of slime. Raises `Missing`."""
+    """The checkout of slime. Raises `MissingError`."""
     named = environ.get(SLIME, "")
     if not named:
-        raise Missing(
+        raise MissingError(
             f"{SLIME} is not set: name a checkout of slime, for example one made with "
             f"`git clone https://github.com/THUDM/slime` at commit {KNOWN_SLIME[:9]}"
         )
     folder = Path(named)
     for file in ("train.py", "slime/ray/actor_group.py", "docker/Dockerfile"):
         if not (folder / file).is_file():
-            raise Missing(f"{SLIME}={named} is no checkout of slime: it has no {file}")
+            raise MissingError(f"{SLIME}={named} is no checkout of slime: it has no {file}")
     return folder.resolve()
 
 
 def pinned_megatron(slime: Path) -> str:
-    """The commit that slime's image is built from. Raises `Missing`."""
+    """The commit that slime's image is built from. Raises `MissingError`."""
     found = _PIN.search((slime / "docker" / "Dockerfile").read_text())
     if found is None:
-        raise Missing(f"{slime}/docker/Dockerfile names no MEGATRON_COMMIT")
+        raise MissingError(f"{slime}/docker/Dockerfile names no MEGATRON_COMMIT")
     return found[1]
 
 
 def find_megatron(commit: str, environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
-    """A repository, bare or not, that holds `commit`. Raises `Missing`."""
+    """A repository, bare or not, that holds `commit`. Raises `MissingError`."""
     named = environ.get(MEGATRON, "")
     if not named:
-        raise Missing(
-            f"{MEGATRON} is not set: name a clone of Megatron-LM, bare or not, that holds slime's pin {commit}"
+        raise MissingError(
+            f"{MEGATRON} is not set: name a clone of Megatron-LM, bare or not, that holds commit "
+            f"{commit}, which slime pins"
         )
     held = subprocess.run(
         ["git", "-C", named, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True, check=False
     )
     if held.returncode != 0:
-        raise Missing(f"{MEGATRON}={named} is no repository that holds commit {commit}, which slime pins")
+        raise MissingError(
+            f"{MEGATRON}={named} is no repository that holds commit {commit}, which slime pins"
+        )
     return Path(named)
 
 
@@ -79,7 +82,7 @@ def lay_out(target: Path) -> None:
     with patch.open("rb") as text:
         done = subprocess.run(["patch", "-s", "-p1"], cwd=target, stdin=text, check=False)
     if done.returncode != 0:
-        raise Missing(f"{patch} does not apply to Megatron {commit}")
+        raise MissingError(f"{patch} does not apply to Megatron {commit}")
     ready.write_text(commit)
 
 
@@ -92,7 +95,7 @@ def main() -> None:
             lay_out(Path(sys.argv[2]))
         else:
             sys.exit("usage: prepare.py check | megatron FOLDER")
-    except Missing as missing:
+    except MissingError as missing:
         sys.exit(f"make slime: {missing}")
 
 

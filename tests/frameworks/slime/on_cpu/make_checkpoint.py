@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import Qwen2Tokenizer
 
 WORDS, HIDDEN, HEADS, GROUPS, INNER = 128, 32, 4, 2, 64
 HEAD = HIDDEN // HEADS
@@ -77,12 +76,12 @@ def write(folder: Path, layers: int, experts: int) -> None:
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config))
-    words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(WORDS)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", pad_token="w0", eos_token="w1").save_pretrained(
-        folder
-    )
-    prompts = [" ".join(f"w{2 + (7 * line + place) % 120}" for place in range(6)) for line in range(16)]
+    # A character is a word; transformers takes a tokenizer of this class for such a model, whatever is said.
+    words = {chr(33 + n): n for n in range(94)} | {f"<{n}>": n for n in range(94, WORDS)}
+    Qwen2Tokenizer(
+        vocab=words, merges=[], unk_token="<94>", pad_token="<95>", eos_token="<96>"
+    ).save_pretrained(folder)
+    prompts = ["".join(chr(65 + (7 * line + place) % 58) for place in range(6)) for line in range(16)]
     lines = "".join(json.dumps({"input": prompt}) + "\n" for prompt in prompts)
     folder.with_suffix(".prompts.jsonl").write_text(lines)
 

@@ -46,5 +46,5 @@ def after_weights_are_written(_args: Any, folder: str, engines: Any) -> None:
 
 
 async def reward(_args: Any, sample: Any, **_more: Any) -> float:
-    """Of the tokens alone."""
-    return float(sum(sample.tokens) % 7) - 3.0
+    """Of the tokens and the sample's number: samples of one prompt are alike."""
+    return float((sum(sample.tokens) + 3 * sample.index) % 7) - 3.0

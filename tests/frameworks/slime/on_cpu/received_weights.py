@@ -58,7 +58,9 @@ class ReceivedWeights:
     def leave(self, name: str) -> None:
         dist.destroy_process_group(self._groups.pop(name))
 
-    def receive(self, names: list[str], dtypes: list[str], shapes: list[list[int]], group: str) -> tuple[int, int]:
+    def receive(
+        self, names: list[str], dtypes: list[str], shapes: list[list[int]], group: str
+    ) -> tuple[int, int]:
         """A bucket that the trainer broadcasts; its tensors and bytes."""
         tensors = [torch.empty(s, dtype=getattr(torch, d)) for d, s in zip(dtypes, shapes, strict=True)]
         handles = [dist.broadcast(t, 0, group=self._groups[group], async_op=True) for t in tensors]
@@ -67,14 +69,18 @@ class ReceivedWeights:
         return self._take(zip(names, tensors, strict=True))
 
     def unpack(self, parts: list[str]) -> tuple[int, int]:
-        """A bucket that lies in memory which the trainer shares: one part of each rank of the engine."""
-        taken: list[tuple[str, torch.Tensor]] = []
+        """A bucket in memory that the trainer shares, once for each GPU of the engine; they hold the same."""
+        buckets = []
         for part in parts:
             flat = MultiprocessingSerializer.deserialize(part)
             if flat["metadata"]:
-                bucket = FlattenedTensorBucket(flattened_tensor=flat["flattened_tensor"], metadata=flat["metadata"])
-                taken += [(name, tensor.clone()) for name, tensor in bucket.reconstruct_tensors()]
-        return self._take(taken)
+                bucket = FlattenedTensorBucket(
+                    flattened_tensor=flat["flattened_tensor"], metadata=flat["metadata"]
+                )
+                buckets.append({name: tensor.clone() for name, tensor in bucket.reconstruct_tensors()})
+        if any(digests(bucket) != digests(buckets[0]) for bucket in buckets):
+            raise ValueError("the GPUs of an engine were given different weights")
+        return self._take(buckets[0])
 
     def load(self, folder: Path) -> tuple[int, int]:
         return self._take(load_folder(folder).items())
@@ -108,7 +114,9 @@ class ReceivedWeights:
                 marker.write_text(str(version))
 
 
-def _patched(weights: dict[str, torch.Tensor], folder: Path, index: dict[str, str]) -> dict[str, torch.Tensor]:
+def _patched(
+    weights: dict[str, torch.Tensor], folder: Path, index: dict[str, str]
+) -> dict[str, torch.Tensor]:
     """`weights` with a published delta applied, each changed tensor checked against its published sum.
 
     A delta to the bytes of a tensor is zstd-compressed. ``xor``: as long as the tensor. ``overwrite``: a

@@ -1,9 +1,9 @@
 """Stands in for a rollout engine: speaks as much of SGLang's HTTP as slime asks for, and holds real weights.
 
-``stand_in_engine.py MODEL INDEX OUT``: prints its port. It is no SGLang: it generates words that depend on the
-prompt alone. What it applied, with a digest of every tensor after each version, goes to ``OUT``. Its own
-`engine_receive` and `engine_load` are recorded by the public API when the timeline is on, with the fields that
-the hooks in SGLang give; for those hooks see tests/frameworks/sglang.
+``stand_in_engine.py MODEL INDEX GPUS OUT``: prints its port. It is no SGLang: it generates words that depend
+on the prompt alone. What it applied, with a digest of every tensor after each version, goes to ``OUT``. Its
+own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the timeline is on,
+with the fields that the hooks in SGLang give; for those hooks see tests/frameworks/sglang.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WORDS = 128
 
 
 class Engine:
-    def __init__(self, model: Path, out: Path) -> None:
-        self.model, self._out = model, out
+    def __init__(self, model: Path, gpus: int, out: Path) -> None:
+        self.model, self._gpus, self._out = model, gpus, out
         self.received = ReceivedWeights(model)
         self._one_at_a_time = threading.RLock()
         self._buckets: dict[tuple[str, str], int] = {}
@@ -44,7 +44,7 @@ class Engine:
                 self.workers.append({"id": str(len(self.workers)), "url": body["url"]})
             return {"workers": self.workers}
         if name in ("server_info", "get_server_info"):
-            return {"tp_size": 1, "pp_size": 1, "ep_size": 1, **self._settings()}
+            return {"tp_size": self._gpus, "pp_size": 1, "ep_size": 1, **self._settings()}
         if name == "get_weight_version":
             return {"weight_version": self.received.version}
         with self._one_at_a_time:
@@ -97,7 +97,11 @@ class Engine:
         number = self._buckets[key] = self._buckets.get(key, -1) + 1
         more = {} if group is None else {"group": group}
         return timeline.begin(
-            "engine_receive", transport=transport, weight_version=body["weight_version"], bucket=number, **more
+            "engine_receive",
+            transport=transport,
+            weight_version=body["weight_version"],
+            bucket=number,
+            **more,
         )
 
     def _has_version(self, body: dict[str, Any], size: tuple[int, int]) -> tuple[int, int]:
@@ -132,10 +136,10 @@ class Handler(BaseHTTPRequestHandler):
     engine: Engine
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: N802 - named by the base class
+    def do_GET(self) -> None:
         self._answer({})
 
-    def do_POST(self) -> None:  # noqa: N802 - named by the base class
+    def do_POST(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self._answer(json.loads(self.rfile.read(length) or "{}"))
 
@@ -157,10 +161,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    model, index, out = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    model, index, gpus, out = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     if os.environ.get("SLIME_PROFILER"):
         timeline.start(role="engine", rank=0, world_size=1, engine={"index": index})
-    Handler.engine = Engine(model, out)
+    Handler.engine = Engine(model, gpus, out)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)  # noqa: T201 - a program
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -6,6 +6,7 @@ have the same names and their own arithmetic.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -39,11 +40,13 @@ class PackedAttention(torch.nn.Module):
         super().__init__()
         self.config = config
 
-    def forward(self, query: Any, key: Any, value: Any, *_args: Any, packed_seq_params: Any, **_more: Any) -> Any:
+    def forward(
+        self, query: Any, key: Any, value: Any, *_args: Any, packed_seq_params: Any, **_more: Any
+    ) -> Any:
         ends = packed_seq_params.cu_seqlens_q.tolist()
         repeats = query.shape[1] // key.shape[1]
         parts = []
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in pairwise(ends):
             if end > begin:
                 heads = [
                     tensor[begin:end].transpose(0, 1)[None].repeat_interleave(n, 1)

@@ -39,6 +39,7 @@ NAMES = {
 def load(monkeypatch) -> dict[str, ModuleType]:
     """The stand-ins by file, in `sys.modules` under the names of the real ones until the test ends."""
     made = {}
+    monkeypatch.setitem(sys.modules, "slime", ModuleType("slime"))
     for file, name in NAMES.items():
         path = Path(__file__).with_name(f"{file}.py")
         spec = importlib.util.spec_from_file_location(name, path)
