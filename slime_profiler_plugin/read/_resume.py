@@ -16,8 +16,11 @@ from ._members import Members, Stop
 from ._repair import repair
 from ._scan import ScanError, skip_separators, skip_space, value_end
 
-#: Where an event may begin, also in another trace's list.
-CANDIDATE: Final = re.compile(r'(?:[,}][ \t\r\n]*|"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{')
+#: Where an event may begin, also in another trace's list;
+#: not where an object is empty. It begins with a set, for which a search is three times as fast.
+CANDIDATE: Final = re.compile(
+    r'[,}"](?:(?<!")[ \t\r\n]*|(?<=")traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{(?![ \t\r\n]*\})'
+)
 LIST_END: Final = re.compile(r'\][ \t\r\n]*(?=,[ \t\r\n]*"|\}[ \t\r\n]*$|$)')
 FOREIGN: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 
