@@ -72,9 +72,11 @@ class Pair:
 def pair(request, tmp_path_factory):
     plugin, case = CASES[request.param]
     folder = tmp_path_factory.mktemp("slime")
-    run_job(case, folder / "off")
-    run_job(case, folder / "on", plugin=plugin)
-    return Pair(case, folder / "off", folder / "on")
+    # As long as each other: paths are part of what ranks send each other when they save the model.
+    off, on = folder / "bare", folder / "with"
+    run_job(case, off)
+    run_job(case, on, plugin=plugin)
+    return Pair(case, off, on)
 
 
 def syncs(recording: Recording) -> list[schema.Phase]:
