@@ -120,7 +120,7 @@ slime:
 
 pictures: $(READY) $(NODE)/.ready
 	rm -f .cache/pictures/demo_* .cache/pictures/tab_*
-	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py tests/viewers/test_tensorboard.py -k "demo or every_view" $(ARGS)
+	$(BIN)/python -m pytest tests/viewers/test_perfetto_ui.py tests/viewers/test_tensorboard.py -k "demo or pictures" $(ARGS)
 	mkdir -p docs/pictures
 	set -e; for picture in rollout weight_sync; do cp .cache/pictures/demo_$$picture.png docs/pictures/$$picture.png; done
 	cp .cache/pictures/tab_sync_dark.png docs/pictures/tab_sync_dark.png

@@ -1,11 +1,13 @@
 """What tables cost: making the cache, and each view with it, beside pandas reading the same files.
 
-``python benchmarks/report.py [--rollouts 100] [--ranks 64] [--records 300]``; ``--small`` is a quick look.
+``python benchmarks/report.py`` takes both sizes that we promise something for, `--rollouts` and `--ranks`
+another one; ``--small`` is a quick look.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,13 +15,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.testing import ProcessFile
 
 MS = 1_000_000
 _RUN = "large"
+#: Rollouts and ranks.
+_SIZES: Final = ((100, 64), (10, 1024))
+_SMALL: Final = (5, 8)
 _VIEW = """
 import json, resource, sys, time
 from slime_profiler_plugin.analyze import RunTables
@@ -35,8 +40,11 @@ import json, resource, sys, time
 from pathlib import Path
 import pandas
 begun = time.perf_counter()
-frames = [pandas.read_json(path, lines=True) for path in sorted(Path(sys.argv[1]).glob("records/*/*"))]
+wanted = ["kind", "name", "rollout", "dur_ns"]
+frames = [pandas.read_json(path, lines=True).reindex(columns=wanted).assign(file=number)
+    for number, path in enumerate(sorted(Path(sys.argv[1]).glob("records/*/*")))]
 frame = pandas.concat(frames)
+sums = frame[frame.kind == "phase"].groupby(["file", "rollout", "name"]).dur_ns.agg(["count", "sum", "max"])
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([time.perf_counter() - begun, used.ru_utime + used.ru_stime, len(frame),
     used.ru_maxrss * 1024, ""]))
@@ -95,23 +103,14 @@ def measure(program: str, cache: Path, *arguments: str) -> Cost:
     return Cost(*json.loads(done.stdout))
 
 
-def main() -> None:
-    """Write a run, make its tables, ask each view."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rollouts", type=int, default=100)
-    parser.add_argument("--ranks", type=int, default=64)
-    parser.add_argument("--records", type=int, default=300)
-    parser.add_argument("--small", action="store_true", help="5 rollouts of 8 ranks")
-    parser.add_argument("--pandas", action="store_true", help="also have pandas read the files")
-    chosen = parser.parse_args()
-    if chosen.small:
-        chosen.rollouts, chosen.ranks = 5, 8
+def compare(rollouts: int, ranks: int, records: int) -> None:
+    """Write a run of that size, make its tables, ask each view, and let pandas read the same files."""
     with tempfile.TemporaryDirectory() as scratch:
         out, cache = Path(scratch) / "runs", Path(scratch) / "cache"
-        run = write_run(out, chosen.rollouts, chosen.ranks, chosen.records)
+        run = write_run(out, rollouts, ranks, records)
         size = sum(path.stat().st_size for path in run.rglob("*.jsonl"))
         print(
-            f"{chosen.rollouts} rollouts x {chosen.ranks} ranks x {chosen.records} records, "
+            f"{rollouts} rollouts x {ranks} ranks x {records} records, "
             f"{size / 1e6:.0f} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
         )
         begun = time.perf_counter()
@@ -119,9 +118,28 @@ def main() -> None:
         print(f"cache and view rollout  {cost}  ({cost.told})")
         for view in ("rollout", "sync", "bucket", "ranks"):
             print(f"view {view:<18} {measure(_VIEW, cache, str(run), view)}")
-        if chosen.pandas:
-            print(f"pandas reads the lines  {measure(_PANDAS, cache, str(run))}")
-        print(f"in all {time.perf_counter() - begun:.0f} s")
+        if importlib.util.find_spec("pandas") is None:
+            print("pandas is not installed")
+        else:
+            cost = measure(_PANDAS, cache, str(run))
+            print(f"pandas: lines read      {cost}, summed by rank, rollout and phase")
+        print(f"in all {time.perf_counter() - begun:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Both sizes, or the one that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rollouts", type=int)
+    parser.add_argument("--ranks", type=int)
+    parser.add_argument("--records", type=int, default=300, help="per rank and rollout")
+    parser.add_argument("--small", action="store_true", help=f"{_SMALL[0]} rollouts of {_SMALL[1]} ranks")
+    chosen = parser.parse_args()
+    sizes = _SIZES
+    if chosen.small or chosen.rollouts or chosen.ranks:
+        rollouts, ranks = _SMALL if chosen.small else _SIZES[0]
+        sizes = ((chosen.rollouts or rollouts, chosen.ranks or ranks),)
+    for rollouts, ranks in sizes:
+        compare(rollouts, ranks, chosen.records)
 
 
 if __name__ == "__main__":

@@ -97,9 +97,13 @@ def measure_heat_map(runs: Path, scratch: Path) -> None:
         open_tab(browser, server, run=RUN, attempt=0, rollout=0, view="ranks")
         browser.do("wait", selector='main[data-view="ranks"][data-done]')
         for what in ("scroll", "hover"):
-            taken = sorted(browser.do("paces", what=what, moves=MOVES))
+            told = browser.do("paces", what=what, moves=MOVES)
+            taken = sorted(told["frames"])
             middle, most = taken[len(taken) // 2], taken[int(len(taken) * 0.95)]
-            print(f"heat map: {what:6} median {middle:5.1f} ms   p95 {most:5.1f} ms   {MOVES} moves")
+            print(
+                f"heat map: {what:6} to the frame: median {middle:5.1f} ms, p95 {most:5.1f} ms; "
+                f"{told['cpu']:.1f} ms CPU of the page; {MOVES} moves, load {os.getloadavg()[0]:.1f}"
+            )
 
 
 def read_memory(pid: int, word: str) -> float:

@@ -37,13 +37,14 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
     """The process that takes the place of one with these `arguments`.
 
     `interpreter`: Python with the options it was started with. What ``SLIME_PROFILER`` says counts where no
-    configuration is given; ``off`` always does. Raises `LaunchUsageError`, `config.ConfigError`.
+    configuration is given; ``off`` always counts. Raises `LaunchUsageError`, `EnvironmentUsageError`,
+    `config.ConfigError`.
 
     >>> plan(["--config", "kernels", "train.py", "--lr", "1"], ["python"], {}).command
     ['python', 'train.py', '--lr', '1']
     """
+    from ._switch import SWITCH_VARIABLE, is_off
     from .attach import environment_for
-    from .config import SWITCH_VARIABLE
     from .identity import LAUNCHED_VARIABLE, mint_run_id
 
     config = None
@@ -58,7 +59,8 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
     if not rest:
         raise LaunchUsageError(_USAGE)
     command = [*interpreter, *(argument for argument in rest if argument != _FLAG)]
-    variables = environment_for(config or environ.get(SWITCH_VARIABLE) or _DEFAULT, environ)
+    switch = environ.get(SWITCH_VARIABLE, "").strip()
+    variables = environment_for(switch if is_off(switch) else config or switch or _DEFAULT, environ)
     if not environ.get(LAUNCHED_VARIABLE):  # else it is part of what was launched
         variables[LAUNCHED_VARIABLE] = mint_run_id(time.time_ns(), secrets.token_hex(8))
     return Launch(command, variables)
@@ -66,18 +68,23 @@ def plan(arguments: Sequence[str], interpreter: Sequence[str], environ: Mapping[
 
 def main() -> None:
     """Run the program in this process's place; exit status 2 where that cannot be."""
+    from .attach import EnvironmentUsageError
     from .config import ConfigError
 
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        sys.exit(
+            _refuse("with -E, -I or -S Python reads no PYTHONPATH or no sitecustomize: nothing is attached")
+        )
     own = sys.orig_argv
     interpreter = [sys.executable, *own[1 : own.index("-m")]] if "-m" in own else [sys.executable]
     try:
         launch = plan(sys.argv[1:], interpreter, os.environ)
-    except (LaunchUsageError, ConfigError) as error:
+    except (LaunchUsageError, EnvironmentUsageError, ConfigError) as error:
         sys.exit(_refuse(error))
     os.execve(launch.command[0], launch.command, {**os.environ, **launch.variables})
 
 
-def _refuse(error: Exception) -> int:
+def _refuse(error: Exception | str) -> int:
     sys.stderr.write(f"slime_profiler_plugin.launch: {error}\n")
     return 2
 

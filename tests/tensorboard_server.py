@@ -9,8 +9,9 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ import pytest
 from browser import Browser
 
 PROGRAM = Path(__file__).with_name("viewers") / "tensorboard_ui.mjs"
-_ROUTES = "data/plugin/slime_rl_timeline/"
+_TAB = "slime_rl_timeline"
 _START_S = 120
 #: What the Perfetto UI itself says where its makers' servers and a native trace_processor are out of reach,
 #: its other warnings, and a warning of TensorBoard's own page.
@@ -36,30 +37,44 @@ class Server(NamedTuple):
     log: Path
     pid: int
 
-    def ask(self, route: str, **query: Any) -> Any:
-        """What a route of the tab answers."""
-        with self.open(route, **query) as answer:
+    def ask(self, route: str, *, plugin: str = _TAB, **query: Any) -> Any:
+        """What a route of the tab, or of another plugin, answers."""
+        with self.open(route, plugin=plugin, **query) as answer:
             return json.load(answer)
 
-    def open(self, route: str, **query: Any) -> Any:
+    def open(self, route: str, *, plugin: str = _TAB, **query: Any) -> Any:
         """The answer of a route, to be read piece by piece."""
-        return urllib.request.urlopen(f"{self.url}{_ROUTES}{route}?{urlencode(query)}", timeout=300)
+        address = f"{self.url}data/plugin/{plugin}/{route}?{urlencode(query)}"
+        return urllib.request.urlopen(address, timeout=300)
+
+    def wait_for(self, ready: Callable[[Any], bool], route: str, *, plugin: str, **query: Any) -> Any:
+        """The first answer that is `ready`; what is not there yet answers with an error."""
+        until, answer = time.monotonic() + _START_S, None
+        while time.monotonic() < until:
+            with contextlib.suppress(urllib.error.HTTPError):
+                answer = self.ask(route, plugin=plugin, **query)
+                if ready(answer):
+                    return answer
+            time.sleep(0.2)
+        raise AssertionError(f"{plugin}/{route} {query} answers {answer}\n{self.log.read_text()}")
 
 
 @contextlib.contextmanager
-def run_tensorboard(log_folder: Path, scratch: Path, before: Sequence[str] = ()) -> Iterator[Server]:
-    """TensorBoard on a free port of loopback, as a user starts it; `before` are words before its command.
+def run_tensorboard(
+    log_folder: Path, scratch: Path, before: Sequence[str] = (), options: Sequence[str] = ()
+) -> Iterator[Server]:
+    """TensorBoard on a free port of loopback, as a user starts it, with words before its command and after.
 
     It looks for new event files every second.
     """
     pytest.importorskip("tensorboard", exc_type=ImportError)
-    if "slime_rl_timeline" not in entry_points(group="tensorboard_plugins").names:
+    if _TAB not in entry_points(group="tensorboard_plugins").names:
         pytest.skip("the project is not installed, so TensorBoard does not know the tab: run `make install`")
     log = scratch / "tensorboard.log"
     program = Path(sys.executable).with_name("tensorboard")
     environment = {**os.environ, "XDG_CACHE_HOME": str(scratch / "cache")}
     command = [*before, str(program), "--logdir", str(log_folder), "--host", "127.0.0.1", "--port", "0"]
-    command += ["--reload_interval", "1"]
+    command += ["--reload_interval", "1", *options]
     with (
         log.open("w") as stream,
         subprocess.Popen(command, stdout=stream, stderr=stream, env=environment) as server,

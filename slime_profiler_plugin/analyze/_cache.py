@@ -24,7 +24,7 @@ from ._load import CREATE, RecordFile, add_damage, find_files, load_files
 from ._tables import derive_tables
 
 #: A cache of another layout has another name.
-_LAYOUT: Final = 3
+_LAYOUT: Final = 4
 
 
 class CacheState(NamedTuple):

@@ -19,6 +19,8 @@ from ._engine import TablesUnavailableError
 #: Values by tag.
 Values: TypeAlias = "dict[str, float]"
 _VERSION: Final = "brain.Event:2"
+#: TensorFlow's number for it. Beside the older ``simple_value``, the data server shows no description.
+_DT_FLOAT: Final = 1
 _NAME_PART: Final = "tfevents"
 _HEAD: Final = struct.Struct("<QI")
 _FOOT: Final = struct.Struct("<I")
@@ -60,7 +62,7 @@ def update_event_file(path: Path, steps: Mapping[int, Step], told: Mapping[str, 
             first = min((s for s in {*stands, *wanted} if stands.get(s) != wanted.get(s)), default=None)
             if first is None and whole:
                 return 0
-            new = b"" if whole else events.encode(file_version=_VERSION, wall_time=0.0)
+            new = b"" if whole else events.begin()
             added = sorted(step for step in steps if first is not None and step >= first)
             if first is not None and any(step >= first for step in stands):
                 new += events.start_again(steps[added[0]].unix_s if added else 0.0, first)
@@ -105,7 +107,7 @@ class _Events:
             if event.HasField("session_log"):
                 stands = {step: values for step, values in stands.items() if step < event.step}
             for value in event.summary.value:
-                stands.setdefault(event.step, {})[value.tag] = value.simple_value
+                stands.setdefault(event.step, {})[value.tag] = value.tensor.float_val[0]
                 seen.add(value.tag)
         return stands, seen, whole
 
@@ -128,6 +130,10 @@ class _Events:
         head = struct.pack("<Q", len(data))
         return head + _FOOT.pack(self._crc(head)) + data + _FOOT.pack(self._crc(data))
 
+    def begin(self) -> bytes:
+        """The head of a file. Only a ``START`` after the first takes something back."""
+        return self.encode(file_version=_VERSION) + self.start_again(0.0, 0)
+
     def start_again(self, unix_s: float, step: int) -> bytes:
         """What takes back all from `step` on."""
         start = self._event.SessionLog(status=self._event.SessionLog.START)
@@ -139,7 +145,7 @@ class _Events:
         values = [
             event.summary.Value(
                 tag=tag,
-                simple_value=value,
+                tensor={"dtype": _DT_FLOAT, "tensor_shape": {}, "float_val": [value]},
                 metadata={"summary_description": told[tag], "plugin_data": {"plugin_name": "scalars"}}
                 if tag in told
                 else None,

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ._column import Table, read_columns
 from ._engine import fetch
+from ._intervals import covered
 from ._tables import ROLLOUT_ORDER
 
 _UNION: Final = "host clock: time in which at least one process of the role was in"
@@ -56,14 +57,7 @@ WITH spans AS (
   UNION ALL SELECT attempt, rollout_name, role, 'any four', start_ns, end_ns FROM roles
     WHERE activity <> 'other'
   UNION ALL SELECT attempt, rollout_name, role, 'any', start_ns, end_ns FROM roles
-), ordered AS (
-  SELECT *, max(end_ns) OVER (PARTITION BY attempt, rollout_name, role, activity ORDER BY start_ns, end_ns
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM sets
-), covered AS (
-  SELECT attempt, rollout_name, role, activity,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) / 1e6 AS ms
-  FROM ordered GROUP BY ALL
-), wide AS (
+), {covered("shares", "sets", "attempt, rollout_name, role, activity")}, wide AS (
   SELECT attempt, rollout_name, role,
     coalesce(max(ms) FILTER (activity = 'generate'), 0) AS generate_ms,
     coalesce(max(ms) FILTER (activity = 'train'), 0) AS train_ms,
@@ -71,7 +65,7 @@ WITH spans AS (
     coalesce(max(ms) FILTER (activity = 'eval'), 0) AS eval_ms,
     coalesce(max(ms) FILTER (activity = 'any four'), 0) AS four,
     coalesce(max(ms) FILTER (activity = 'any'), 0) AS every
-  FROM covered GROUP BY ALL
+  FROM (SELECT *, ns / 1e6 AS ms FROM shares) GROUP BY ALL
 ), counts AS (
   SELECT attempt, rollout_name, role, count(DISTINCT process) AS processes FROM roles GROUP BY ALL
 )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ._column import Table, read_columns
 from ._engine import fetch
+from ._intervals import covered
 from ._tables import ROLLOUT_ORDER
 
 #: What the source does, as columns: name of the column without its unit, and the phases it adds up.
@@ -175,17 +176,10 @@ WITH {_KEYS}, pieces AS (
   SELECT attempt, sync, source, 'named' AS kind, start_ns, end_ns FROM parts WHERE is_source
   UNION ALL SELECT attempt, sync, source, 'listed', start_ns, end_ns FROM parts
   WHERE is_source AND name IN ({_LISTED})
-), ordered AS (
-  SELECT *, max(end_ns) OVER (PARTITION BY attempt, sync, source, kind ORDER BY start_ns, end_ns
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached FROM sets
-), covered AS (
-  SELECT attempt, sync, source, kind,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(reached, start_ns)))) AS ns
-  FROM ordered GROUP BY ALL
-), named AS (
+), {covered("shares", "sets", "attempt, sync, source, kind")}, named AS (
   SELECT attempt, sync, source, sum(ns) FILTER (kind = 'named') / 1e6 AS named_ms,
     (sum(ns) FILTER (kind = 'named') - coalesce(sum(ns) FILTER (kind = 'listed'), 0)) / 1e6 AS other_ms
-  FROM covered GROUP BY ALL
+  FROM shares GROUP BY ALL
 ), engines AS (
   SELECT attempt, sync, source, process, name, sum(dur_ns) / 1e6 AS ms,
     sum(bytes) / nullif(sum(dur_ns) FILTER (bytes IS NOT NULL), 0) AS gb_s

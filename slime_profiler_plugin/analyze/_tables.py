@@ -63,7 +63,7 @@ task | | number of the asyncio task; NULL: none
 bytes | B | as recorded
 tensors | | as recorded
 bucket | | as recorded
-transport | | nccl, ipc, disk or disk_delta
+transport | | nccl, ipc, disk or disk_delta; by weight version where it says none
 engine | | index of the engine it is about
 sync | | number of the weight sync; by weight version where it says none
 source | | sender of the weight sync; by weight version where it says none
@@ -166,7 +166,8 @@ WHERE l.kind = 'phase' OR (l.kind = 'open' AND NOT EXISTS (
 _VERSIONS: Final = """
 CREATE OR REPLACE TEMP TABLE versions AS
 SELECT attempt, weight_version, any_value(sync) AS sync, any_value(source) AS source,
-  any_value(rollout_name) AS rollout_name, count(DISTINCT source) AS sources
+  any_value(rollout_name) AS rollout_name, any_value(transport) AS transport,
+  count(DISTINCT source) AS sources
 FROM spans WHERE weight_version IS NOT NULL AND sync IS NOT NULL AND source IS NOT NULL
   AND rollout_name IS NOT NULL
 GROUP BY ALL HAVING count(DISTINCT sync) = 1
@@ -188,7 +189,7 @@ WITH named AS (SELECT DISTINCT name FROM spans), kinds AS (
   FROM loading.lines l JOIN owners o USING (file) WHERE l.kind = 'device' GROUP BY ALL
 ), resolved AS (
   SELECT s.*, k.activity, coalesce(s.rollout_name, r.rollout_name, v.rollout_name) AS shown,
-    coalesce(s.sync, v.sync) AS of_sync,
+    coalesce(s.sync, v.sync) AS of_sync, coalesce(s.transport, v.transport) AS way,
     coalesce(s.source, CASE WHEN v.sources = 1 AND s.sync IS NULL THEN v.source END) AS of_source
   FROM spans s JOIN kinds k USING (name)
   LEFT JOIN sync_rollouts r ON r.attempt = s.attempt AND r.source = s.source AND r.sync = s.sync
@@ -198,7 +199,7 @@ SELECT s.process, s.attempt, s.role, s.rank, s.id, s.parent, s.name, s.activity,
   coalesce(k.activity, '{other}') = '{other}' AS is_outer,
   try_cast(s.shown AS BIGINT) AS rollout, s.shown AS rollout_name, s.step,
   s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.dur_ns, s.is_open, b.device_ns,
-  b.uncertainty AS device_uncertainty_ns, s.thread, s.task, s.bytes, s.tensors, s.bucket, s.transport,
+  b.uncertainty AS device_uncertainty_ns, s.thread, s.task, s.bytes, s.tensors, s.bucket, s.way AS transport,
   s.engine, s.of_sync AS sync, s.of_source AS source, s.weight_version, s.error, s.attrs
 FROM resolved s LEFT JOIN spans p ON p.process = s.process AND p.id = s.parent
 LEFT JOIN kinds k ON k.name = p.name LEFT JOIN brackets b ON b.process = s.process AND b.id = s.id

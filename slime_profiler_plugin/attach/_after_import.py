@@ -95,14 +95,33 @@ def _call_all(module: ModuleType) -> None:
 
 
 class _Finder:  # not of importlib.abc, which takes 15 ms to import
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name not in _waiting:
             return None
+        asking: set[str] = self._thread.__dict__.setdefault("asking", set())
+        if name in asking:  # another finder asks the others as we do, and us among them
+            return None
+        asking.add(name)
+        try:
+            return self._ask_the_others(name, path, target)
+        finally:
+            asking.remove(name)
+
+    def _ask_the_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
         for finder in list(sys.meta_path):
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
+            if finder is self:
+                continue
+            if find is None:
+                if _finds_as_of_old(finder, name, path):
+                    return None
                 continue
             spec: ModuleSpec | None = find(name, path, target)
             if spec is not None:
@@ -112,8 +131,14 @@ class _Finder:  # not of importlib.abc, which takes 15 ms to import
         return None
 
 
+def _finds_as_of_old(finder: Any, name: str, path: Sequence[str] | None) -> bool:
+    """Whether a finder from before Python 3.4 has the module, which Python then takes from it, unattached."""
+    find = getattr(finder, "find_module", None) if sys.version_info < (3, 12) else None
+    return find is not None and find(name, path) is not None
+
+
 class _Lent:
-    """Stands in for a module's own loader until the module's code runs."""
+    """Stands in for a module's own loader until the module's code runs; by `isinstance` it is that one."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -121,14 +146,20 @@ class _Lent:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._own)
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         create = getattr(self._own, "create_module", None)
         return None if create is None else create(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
+        # Another finder may have put a loader of its own around this one: that stays what it is.
+        if module.__spec__ is not None and module.__spec__.loader is self:  # type: ignore[comparison-overlap]
             module.__spec__.loader = self._own
-        module.__loader__ = self._own
+        if module.__loader__ is self:
+            module.__loader__ = self._own
         self._own.exec_module(module)
         _call_all(module)
 

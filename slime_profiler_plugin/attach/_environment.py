@@ -17,6 +17,7 @@ PATH_VARIABLE: Final = "PYTHONPATH"
 #: Holds nothing but ``sitecustomize.py``.
 AUTOLOAD_FOLDER: Final = Path(__file__).resolve().parent / "autoload"
 _ENV_VARS: Final = "env_vars"
+_NULL: Final = Raw(b"null")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -35,18 +36,20 @@ def switch_for(config: str, environ: Mapping[str, str]) -> str:
 
 
 def prepend_folder(path: str | None) -> str:
-    """`path` with our folder first, once; alone where there is none.
+    """`path` with our folder first, once; alone where there is none. Raises `EnvironmentUsageError`.
 
     >>> prepend_folder("/a:/b") == f"{AUTOLOAD_FOLDER}:/a:/b" == prepend_folder(f"/a:{AUTOLOAD_FOLDER}:/b")
     True
     """
-    ours = str(AUTOLOAD_FOLDER)
+    ours = _our_folder()
     rest = [] if path is None else [part for part in path.split(os.pathsep) if part != ours]
     return os.pathsep.join([ours, *rest])
 
 
 def environment_for(config: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What to add to `environ`, for processes that inherit it. Raises `config.ConfigError`."""
+    """What to add to `environ`, for processes that inherit it. Raises `EnvironmentUsageError`,
+    `config.ConfigError`.
+    """
     path = environ.get(PATH_VARIABLE) or None
     return {SWITCH_VARIABLE: switch_for(config, environ), PATH_VARIABLE: prepend_folder(path)}
 
@@ -62,8 +65,14 @@ def add_to_runtime_env(text: str, config: str, environ: Mapping[str, str]) -> st
     '{"pip":[1.50],"env_vars":{"SLIME_PROFILER":"timeline","PYTHONPATH":"/ours:${PYTHONPATH}"}}'
     """
     switch = switch_for(config, environ)
+    if not _is_utf8(text + switch):
+        raise EnvironmentUsageError(
+            "neither the runtime environment nor the path of a configuration may "
+            "hold bytes that are not UTF-8: JSON is"
+        )
     outer = _members(text or "{}", "the runtime environment")
-    variables = _members(outer.get(_ENV_VARS, b"{}"), _ENV_VARS)
+    given = outer.get(_ENV_VARS, _NULL)
+    variables = {} if given == _NULL else _members(given, _ENV_VARS)  # to Ray, too, none
     path = "${PYTHONPATH}"
     if PATH_VARIABLE in variables:
         try:
@@ -77,12 +86,32 @@ def add_to_runtime_env(text: str, config: str, environ: Mapping[str, str]) -> st
 
 
 def shell_lines(config: str, environ: Mapping[str, str]) -> str:
-    """``export`` lines for a shell, which keep what its ``PYTHONPATH`` has. Raises `config.ConfigError`."""
-    ours = shlex.quote(str(AUTOLOAD_FOLDER))
+    """``export`` lines for a shell, which keep what its ``PYTHONPATH`` has. Raises `EnvironmentUsageError`,
+    `config.ConfigError`.
+    """
+    ours = shlex.quote(_our_folder())
     return (
         f"export {SWITCH_VARIABLE}={shlex.quote(switch_for(config, environ))}\n"
         f'export {PATH_VARIABLE}={ours}"${{{PATH_VARIABLE}:+:${PATH_VARIABLE}}}"'
     )
+
+
+def _our_folder() -> str:
+    """The folder as an entry of ``PYTHONPATH``, where nothing can be written for a colon in it."""
+    ours = str(AUTOLOAD_FOLDER)
+    if os.pathsep in ours:
+        raise EnvironmentUsageError(
+            f"{ours!r} has a {os.pathsep!r} in it, and cannot stand in {PATH_VARIABLE}"
+        )
+    return ours
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # surrogates: what Python makes of such bytes of the command line
+        return False
+    return True
 
 
 def _members(text: str | bytes | Raw, what: str) -> dict[str, Raw]:

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from slime_profiler_plugin._switch import SWITCH_VARIABLE, may_record
+
 from ._frameworks import attach_all
 from ._hand_on import hand_on
-from ._switch import SWITCH, may_record
 from ._targets import Target
 from ._wrap import Bound, wrap
 
@@ -27,8 +28,8 @@ def wait_for_slime_arguments() -> None:
 def _around_parse(call: Callable[[], Any], _bound: Bound) -> Any:
     arguments = call()
     said = getattr(arguments, KEY, None)
-    if said and not os.environ.get(SWITCH, "").strip():  # empty is not set, here as everywhere
-        os.environ[SWITCH] = said if isinstance(said, str) else "timeline"
+    if said and not os.environ.get(SWITCH_VARIABLE, "").strip():  # empty is not set, here as everywhere
+        os.environ[SWITCH_VARIABLE] = said if isinstance(said, str) else "timeline"
     if may_record(os.environ):
         attach_all()
         hand_on(os.environ)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import types
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple
@@ -13,6 +14,8 @@ Status = Literal["attached", "missing", "changed", "absent"]
 
 #: What importing a framework may raise: anything, also the wish to leave, and none of it ends a check.
 _IMPORT_FAILURES: Final = (Exception, SystemExit)
+_METHOD_KINDS: Final = (staticmethod, classmethod)
+_FUNCTION_KINDS: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
 class Target(NamedTuple):
@@ -60,11 +63,13 @@ def check_target(target: Target, module: ModuleType) -> TargetState:
     ('changed', 'takes (text, width, **kwargs), not words')
     """
     try:
-        found = getattr(owner_of(target, module), target.name.rpartition(".")[2])
+        owner, attribute = owner_of(target, module), target.name.rpartition(".")[2]
+        found = getattr(owner, attribute)
     except AttributeError as error:
         return TargetState(target, "missing", str(error))
-    if not callable(found):
-        return TargetState(target, "changed", "is no callable")
+    stored = inspect.getattr_static(owner, attribute, None)
+    if not _is_function(stored, owner):
+        return TargetState(target, "changed", f"is no function, but of type {type(stored).__name__}")
     if target.parameters is None:
         return TargetState(target, "attached")
     try:
@@ -90,6 +95,20 @@ def inspect_target(target: Target) -> TargetState:
         first_line = str(error).partition("\n")[0]
         return TargetState(target, "missing", f"cannot be imported: {type(error).__name__}: {first_line}")
     return check_target(target, module)
+
+
+def _is_function(stored: Any, owner: Any) -> bool:
+    """Whether a plain function in its place is called as it was, and is asked for nothing else.
+
+    In a class, any other callable gets ``self`` in a way of its own, or none: `functools.partialmethod`, an
+    object with ``__call__``, most of others' wrappers. Elsewhere it may have attributes, or be a class.
+
+    >>> _is_function(vars(dict)["fromkeys"], dict), _is_function(inspect.signature, inspect)
+    (False, True)
+    """
+    if inspect.isclass(owner):
+        return type(stored.__func__ if type(stored) in _METHOD_KINDS else stored) is types.FunctionType
+    return type(stored) in _FUNCTION_KINDS
 
 
 def _stand_in_order(wanted: Iterable[str], names: Iterable[str]) -> bool:

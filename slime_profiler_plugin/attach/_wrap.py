@@ -6,6 +6,7 @@ caller gets, whatever becomes of our part. A part that fails is told once and no
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
@@ -122,26 +123,40 @@ class _Part:
         failed(f"around {self._name}", error)
 
 
+def _like(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """`functools.wraps`, and the signature also for who does not look behind a wrapper, such as
+    `inspect.getfullargspec`.
+    """
+
+    def dress(wrapper: Any) -> Any:
+        functools.update_wrapper(wrapper, function)
+        with contextlib.suppress(TypeError, ValueError):  # a builtin that does not tell
+            wrapper.__signature__ = inspect.signature(function)
+        return wrapper
+
+    return dress
+
+
 def _wrapper(function: Callable[..., Any], around: Around, name: str) -> Any:
     part = _Part(around, name)
     if inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is an asynchronous generator")
     if inspect.iscoroutinefunction(function):
 
-        @functools.wraps(function)
+        @_like(function)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             return await _await(part, function, Bound(args, kwargs))
 
         return awaited
     if inspect.isgeneratorfunction(function):
 
-        @functools.wraps(function)
+        @_like(function)
         def generating(*args: Any, **kwargs: Any) -> Any:
             return (yield from _generate(part, function(*args, **kwargs), Bound(args, kwargs)))
 
         return generating
 
-    @functools.wraps(function)
+    @_like(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         if not part.is_on:
             return function(*args, **kwargs)

@@ -1,9 +1,9 @@
 """One typed configuration: a YAML file, a mapping or a shipped name, then the environment."""
 
+from slime_profiler_plugin._switch import SWITCH_VARIABLE, TIMELINE_VARIABLE
+
 from ._load import (
     OUT_VARIABLE,
-    SWITCH_VARIABLE,
-    TIMELINE_VARIABLE,
     ConfigSource,
     describe_out,
     load_config,

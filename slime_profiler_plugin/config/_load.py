@@ -8,19 +8,14 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
+from slime_profiler_plugin._switch import OFF, SWITCH_VARIABLE, TIMELINE_VARIABLE, is_off
+
 from ._settings import Config
 from ._shipped import check_name, read_shipped_text, suggest
 from ._yaml import ConfigError, parse_settings
 
-#: A shipped name, a path, or ``off``.
-SWITCH_VARIABLE: Final = "SLIME_PROFILER"
-#: ``1`` means the shipped configuration ``timeline``.
-TIMELINE_VARIABLE: Final = "SLIME_COMMUNICATION_TIMELINE"
 #: Takes the place of the key `out`.
 OUT_VARIABLE: Final = "SLIME_PROFILER_OUT"
-OFF: Final = "off"
-#: In any case. What people say elsewhere must not switch on, or be a name nobody knows.
-_OFF_WORDS: Final = frozenset({OFF, "0", "false", "no", "none"})
 
 _TOLD_BY_SWITCH: Final = f"environment variable {SWITCH_VARIABLE}: "
 
@@ -42,7 +37,7 @@ def load_config(source: ConfigSource, environ: Mapping[str, str]) -> Config | No
     is no shipped name even where `source` beats it: it may be an ``off`` with a typing error.
     """
     switch = environ.get(SWITCH_VARIABLE, "").strip()
-    if _is_off(switch):
+    if is_off(switch):
         return None
     if switch and not _is_path(switch):
         _check_name(switch, _TOLD_BY_SWITCH)
@@ -101,17 +96,13 @@ def _from_environment(switch: str, environ: Mapping[str, str]) -> Config | None:
 
 
 def _from_text(text: str, told_by: str) -> Config | None:
-    if _is_off(text):
+    if is_off(text):
         return None
     if _is_path(text):
         return _from_file(Path(text), told_by)
     _check_name(text, told_by)
     subject = f"{told_by}shipped configuration {text}"
     return _build(parse_settings(read_shipped_text(text), subject), subject)
-
-
-def _is_off(text: str) -> bool:
-    return text.strip().lower() in _OFF_WORDS
 
 
 def _is_path(text: str) -> bool:

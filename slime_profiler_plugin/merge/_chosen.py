@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+from slime_profiler_plugin.read import TraceFile
 
 from ._options import MergeOptions
 from ._words import bound_items, format_numbers
@@ -47,6 +49,17 @@ def tell_nothing_chosen(options: MergeOptions, members: Iterable[Who]) -> str:
     ranks = sorted({member.rank for member in of_role if member.rank is not None})
     there = f"there are: {format_numbers(ranks, _TOLD)}" if ranks else "none says its rank"
     return f"no process is of rank {wanted}{whose}; {there}"
+
+
+def choose_traces(traces: Sequence[TraceFile], options: MergeOptions) -> tuple[list[TraceFile], list[str]]:
+    """Those that are asked for, and the others in words."""
+    taken = [trace for trace in traces if options.takes(trace.owner.role, trace.owner.rank)]
+    left_out = [
+        f"{trace.path} (says no role)" if options.roles and trace.owner.role is None else str(trace.path)
+        for trace in traces
+        if not options.takes(trace.owner.role, trace.owner.rank)
+    ]
+    return taken, left_out
 
 
 def _tell_roles(members: list[Who]) -> str:

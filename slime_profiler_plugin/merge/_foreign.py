@@ -26,7 +26,8 @@ from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KE
 
 from ._archive import archive_sources, refuse_inputs
 from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
-from ._chosen import Who, tell_nothing_chosen, tell_unmet
+from ._chosen import Who, choose_traces, tell_nothing_chosen, tell_unmet
+from ._filters import NOT_OF_CATEGORY, TOO_SHORT
 from ._flows import IdSource
 from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_traces, trace_order
 from ._notes import Note
@@ -69,8 +70,8 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
     """As `merge_traces`, for what was found already."""
     path = _output_path(out)
     refuse_inputs(path, found.traces, options)
-    traces = sorted((t for t in found.traces if options.takes(t.owner.role, t.owner.rank)), key=trace_order)
-    left_out = [_tell_left_out(t, options) for t in found.traces if not options.takes(*t.owner[:2])]
+    taken, left_out = choose_traces(found.traces, options)
+    traces = sorted(taken, key=trace_order)
     damage = {str(d): d for d in found.damage}
     members = [Who(t.owner.role, t.owner.rank) for t in found.traces]
     if members and not traces:
@@ -91,7 +92,8 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         starts = [source.first_ns + source.shift_ns for source in sources if source.first_ns is not None]
         is_filtered = any(source.ledger.dropped for source in sources)
         if not starts and (is_filtered or not any(source.ledger.described for source in sources)):
-            raise MergeError(f"no event to merge{_damage_told(damage)}")
+            none = "none is of what was asked for" if _is_filtered(sources) else ""
+            raise MergeError(f"no event to merge{none and f': {none}'}{_damage_told(damage)}")
         warnings.extend(_tell_distance(sources))
         warnings.extend(_tell_duplicates(traces))
         warnings.extend(_tell_worlds(ranks))
@@ -117,10 +119,6 @@ def merge_discovered(found: Discovery, out: Path | None, options: MergeOptions) 
         ignored=[f"{skipped} ({why})" for skipped, why in found.skipped],
         left_out=left_out,
     )
-
-
-def _tell_left_out(trace: TraceFile, options: MergeOptions) -> str:
-    return f"{trace.path} (says no role)" if options.roles and trace.owner.role is None else str(trace.path)
 
 
 _ALWAYS: Final = (float("-inf"), float("inf"))
@@ -194,6 +192,11 @@ def _overlapping(sources: Sequence[TraceSource]) -> list[list[TraceSource]]:
             groups.append([source])
             reach = last
     return groups
+
+
+def _is_filtered(sources: Sequence[TraceSource]) -> bool:
+    asked = {NOT_OF_CATEGORY, TOO_SHORT}
+    return any(not asked.isdisjoint(source.ledger.dropped) for source in sources)
 
 
 def _tell_distance(sources: Sequence[TraceSource]) -> list[str]:

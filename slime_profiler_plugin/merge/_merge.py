@@ -19,8 +19,9 @@ from slime_profiler_plugin.read import (
 
 from ._archive import Archived, Member, archive_sources, refuse_inputs
 from ._assemble import Canvas, Frame, Readings, Written, scratch_folder, write_output
-from ._chosen import Who, tell_nothing_chosen, tell_unmet
+from ._chosen import Who, choose_traces, tell_nothing_chosen, tell_unmet
 from ._clock_check import check_report
+from ._filters import NOT_OF_CATEGORY, TOO_SHORT
 from ._flows import IdSource
 from ._ledger import Ledger
 from ._naming import UNKNOWN_CLOCK, WALL_CLOCK, name_trace
@@ -89,7 +90,9 @@ def _merge_once(
     shared = Shared(run, options)
     members = [Who(r.process.role, r.process.rank) for r in run.processes]
     members += [Who(w.role, w.rank) for w in run.windows]
-    if members and not shared.ordered and not shared.windows:
+    members += [Who(extra.owner.role, extra.owner.rank) for extra in extras]
+    extras, left_out = choose_traces(extras, options)
+    if members and not shared.ordered and not shared.windows and not extras:
         raise MergeError(f"run {run.run_id}: {tell_nothing_chosen(options, members)}")
     warnings.extend(tell_unmet(options, members))
     wanted = plan_outputs(run, shared.endings, rollouts, out, warnings)
@@ -120,7 +123,7 @@ def _merge_once(
         damage=list(map(report_damage, damage.values())),
         warnings=warnings,
         ignored=[str(path) for path in run.ignored],
-        left_out=shared.left_out,
+        left_out=[*shared.left_out, *left_out],
     )
 
 
@@ -273,7 +276,8 @@ class _RunOutput:
 
     def _note_input(self, extra: TraceSource, output: Path) -> None:
         path = extra.trace.path
-        if extra.survey.is_wall and not extra.ledger.written:
+        is_filtered = not {NOT_OF_CATEGORY, TOO_SHORT}.isdisjoint(extra.ledger.dropped)
+        if extra.survey.is_wall and not extra.ledger.written and not is_filtered:
             self._warnings.append(f"{path}: nothing of it lies in the time of {output.name}")
         clock = WALL_CLOCK if extra.survey.is_wall else UNKNOWN_CLOCK
         self.inputs[path] = InputReport(

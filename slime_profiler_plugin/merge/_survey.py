@@ -152,10 +152,7 @@ class _Surveyed:
         self._is_left &= ~described
         self._drop("event without a phase letter", kinds == NO_PHASE)
         self._drop("event without a time", ~columns.is_timed)
-        self._is_wall = (
-            self._task.trace.header.base_ns is not None
-            or int(starts[self._is_left].max(initial=0)) >= EARLIEST_UNIX_NS
-        )
+        self._is_wall = self._task.trace.header.base_ns is not None or self._looks_like_unix()
         self._drop("slice of negative length", self._is_slice & (columns.lengths < 0))
         self._drop("event at time 0 or before", starts < self._least_time())
         ends = starts + np.where(self._is_slice, columns.lengths, 0)
@@ -168,6 +165,12 @@ class _Surveyed:
         if odd:
             self._mended["phase of several letters, written as the first"] = odd
         self._match_begins()
+
+    def _looks_like_unix(self) -> bool:
+        """Whether most times are Unix times; one that is damaged says nothing of the others."""
+        starts = self._columns.starts[self._is_left]
+        starts = starts[starts > 0]
+        return len(starts) > 0 and bool(np.median(starts) >= EARLIEST_UNIX_NS)
 
     def _least_time(self) -> int:
         """Times before it are none: what could not be measured is written as 0, far from all that was."""

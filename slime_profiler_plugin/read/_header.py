@@ -161,7 +161,7 @@ def _as_base(value: object) -> int | None:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    is_base = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST
+    is_base = isinstance(value, int) and not isinstance(value, bool) and 0 < value < _LATEST
     return value if is_base else None  # type: ignore[return-value]
 
 

@@ -47,6 +47,15 @@ def is_database(path: Path) -> bool:
     return first_bytes(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
+def _journals(path: Path) -> Iterator[Path]:
+    """What SQLite has put beside the file: changes that are not in it yet, or have to be undone."""
+    for suffix in ("-wal", "-journal"):
+        journal = path.with_name(path.name + suffix)
+        with contextlib.suppress(OSError):
+            if journal.stat().st_size:
+                yield journal
+
+
 class Database:
     """An export, opened so that nothing is written: no journal beside it, also in a read-only folder.
 
@@ -76,9 +85,16 @@ class Database:
         except DAMAGED as error:
             self._connection.close()
             raise TraceRefusedError(f"{path}: {self._kind()} SQLite database: {_said(error)}") from error
+        journals = [each.name for each in _journals(path)]
         if not any(name.startswith(_TELLTALE) for name in self._columns):
             self._connection.close()
-            raise TraceRefusedError(f"{path}: an SQLite database, but no export of Nsight Systems")
+            beside = f" (what stands in {', '.join(journals)} is not read)" if journals else ""
+            raise TraceRefusedError(f"{path}: an SQLite database, but no export of Nsight Systems{beside}")
+        for journal in journals:
+            reason = (
+                f"changes that stand in {journal} are not read: a program has it open, or did not end well"
+            )
+            damage.append(Damage(str(path), "truncated", reason))
         self._every_string: dict[object, str] | None = None
         #: A string by its id as JSON text, and as it is; ids that stand for none give ``None``.
         self.text: Callable[[object], str | None] = functools.lru_cache(_CACHED_STRINGS)(self._text)

@@ -124,7 +124,10 @@ class _Search:
             self.found.damage.append(refuse(entry, error))
             return
         if stat.S_ISDIR(status.st_mode):
-            self._note_folder(entry, status)
+            if entry.name.startswith(".") and entry.suffix == _UNFINISHED:  # of a merge that was killed
+                self.found.skipped.append((entry, "a folder that was not finished"))
+            else:
+                self._note_folder(entry, status)
         elif not stat.S_ISREG(status.st_mode):
             self.found.skipped.append((entry, "neither a file nor a folder"))
         elif entry.suffix == _UNFINISHED:

@@ -92,7 +92,9 @@ def read_nsys_header(path: Path) -> TraceHeader:
             for name, value in database.rows(table, ["name", "value"])
             if name in _VERSIONS and isinstance(value, str)
         }
-        return TraceHeader({"host": host} if host else {}, [], as_ns(base), [], metadata)
+        base_ns = as_ns(base)
+        is_time = base_ns is not None and base_ns > 0
+        return TraceHeader({"host": host} if host else {}, [], base_ns if is_time else None, [], metadata)
 
 
 def nsys_pieces(path: Path, damage: list[Damage]) -> Iterator[list[TraceEvent]]:

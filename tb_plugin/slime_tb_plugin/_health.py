@@ -6,7 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from slime_profiler_plugin.analyze import RunTables
 from slime_profiler_plugin.merge import (
     find_endings,
     find_replacements,
@@ -18,6 +17,7 @@ from slime_profiler_plugin.merge import (
 from slime_profiler_plugin.read import Damage, count_ranks, glance_processes
 
 from ._answers import HealthProcess
+from ._live_tables import Snapshot
 
 #: Stretches of ranks that are named.
 _NAMED_MISSING: Final = 20
@@ -40,15 +40,18 @@ class Health:
     the tables what they recorded.
     """
 
-    def __init__(self, folder: Path, tables: RunTables) -> None:
+    def __init__(self, folder: Path, snapshot: Snapshot) -> None:
         damage: list[Damage] = []
         ignored: list[Path] = []
         self._seen = glance_processes(folder, damage, ignored)
         self._attempts = {seen.process.attempt for seen in self._seen}
-        self._clocks = {tuple(key): basis for *key, basis in tables.sql(_CLOCKS).rows}
-        self._dropped = _count(tables.sql(_DROPS).rows)
-        self._open = _count(tables.sql(_OPEN).rows)
-        found = [Damage(*row) for row in tables.sql(_DAMAGE).rows]
+        clocks, drops, still_open, damaged = snapshot.ask(
+            lambda tables: [tables.sql(query).rows for query in (_CLOCKS, _DROPS, _OPEN, _DAMAGE)]
+        )
+        self._clocks = {tuple(key): basis for *key, basis in clocks}
+        self._dropped = _count(drops)
+        self._open = _count(still_open)
+        found = [Damage(*row) for row in damaged]
         named = {each.file for each in found}
         # Of a file that both looked at, the tables know all.
         found += [each for each in damage if each.file not in named]

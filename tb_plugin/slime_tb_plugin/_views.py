@@ -19,7 +19,8 @@ _ATTEMPTS: Final = """
 SELECT p.attempt, r.rollout_name, p.process FROM processes p LEFT JOIN rank_phases r USING (process)
 GROUP BY ALL
 """
-# A phase of the sending rank that names no sync, as Megatron's gathers, is of the one it lies in.
+# What is joined to a sync by its weight version, as a check afterwards, is no part of it unless its activity
+# says so. A phase of the sending rank that names no sync, as Megatron's gathers, is of the one it lies in.
 _SYNC: Final = """
 WITH own AS (
   SELECT p.source, x.process, x.start_ns, x.end_ns FROM phases x JOIN processes p USING (process)
@@ -28,6 +29,7 @@ WITH own AS (
 )
 SELECT x.source, p.source, p.role, coalesce(p.rank, p.engine), x.name, x.bucket, x.start_ns, x.dur_ns, x.bytes
 FROM phases x JOIN processes p USING (process) WHERE x.attempt = {attempt} AND x.sync = {sync}
+  AND coalesce(x.activity, 'sync') = 'sync'
 UNION ALL
 SELECT o.source, o.source, p.role, p.rank, x.name, x.bucket, x.start_ns, x.dur_ns, x.bytes
 FROM own o JOIN phases x USING (process) JOIN processes p USING (process)

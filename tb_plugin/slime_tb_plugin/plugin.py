@@ -208,7 +208,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         found = self._tables.get(run)
 
         def make() -> HealthAnswer:
-            health = found.ask(lambda tables: Health(run.path, tables))
+            health = Health(run.path, found)
             return HealthAnswer(
                 run=run.key,
                 version=found.version,

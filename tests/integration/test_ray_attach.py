@@ -119,7 +119,7 @@ def test_a_node_where_autoload_does_not_run_is_told_with_the_reason(nodes):
     elsewhere = str(nodes.autoload.parent / "elsewhere")
     for path, switch, reason in [
         (str(nodes.site), "timeline", f"a worker's PYTHONPATH does not hold {nodes.autoload}"),
-        (f"{nodes.autoload}:{nodes.site}", "off", "nothing switches recording on: SLIME_PROFILER is off"),
+        (f"{nodes.autoload}:{nodes.site}", "No", "nothing switches recording on: SLIME_PROFILER is No"),
         (
             f"{elsewhere}:{nodes.autoload}:{nodes.site}",
             "timeline",

@@ -7,7 +7,7 @@
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 120_000;
 const FLAGS = ["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"];
 const TAB = "slime_rl_timeline";
 
@@ -30,7 +30,41 @@ async function findTab() {
   throw new Error("the tab is not there");
 }
 
-const perfetto = () => page.frames().find((frame) => frame.url().includes("/perfetto/"));
+/** The frame of the Perfetto UI, which has its address a moment after the tab has put it there. */
+async function findPerfetto() {
+  for (let tries = 0; tries < 600; tries += 1) {
+    const found = page.frames().find((frame) => frame.url().includes("/perfetto/"));
+    if (found) return found;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error("the Perfetto UI is not there");
+}
+
+/** Runs in the tab. */
+async function move([kind, count]) {
+  const canvas = document.querySelector(".heat canvas");
+  const heat = canvas.parentElement;
+  const frame = () => new Promise(requestAnimationFrame);
+  const state = () => canvas.dataset.drawn + heat.querySelector(".frame").style.transform;
+  const taken = [];
+  heat.scrollTop = 0;
+  await frame();
+  await frame();
+  for (let at = 0; at < count; at += 1) {
+    const before = state();
+    const begun = performance.now();
+    if (kind === "scroll") heat.scrollTop += 90;
+    else {
+      const { left, top } = canvas.getBoundingClientRect();
+      const where = { bubbles: true, clientX: left + 200 + ((at * 97) % 700), clientY: top + 100 + ((at * 41) % 300) };
+      canvas.dispatchEvent(new MouseEvent("mousemove", where));
+    }
+    for (let tries = 0; tries < 600 && state() === before; tries += 1) await frame();
+    await frame();
+    taken.push(performance.now() - begun);
+  }
+  return taken;
+}
 
 const COMMANDS = {
   /** Opens TensorBoard at a deep link into the tab. */
@@ -75,7 +109,7 @@ const COMMANDS = {
     [...row.querySelectorAll("td[data-value]")].map((cell) => [cell.dataset.column, { value: JSON.parse(cell.dataset.value), text: cell.innerText.trim() }])))),
   /** Asks the Perfetto UI inside the tab. */
   async query({ sql }) {
-    const frame = perfetto();
+    const frame = await findPerfetto();
     await frame.waitForFunction(() => window.app?.trace && !window.app.isLoadingTrace);
     return frame.evaluate(async (text) => {
       const result = await window.app.trace.engine.query(text);
@@ -88,32 +122,19 @@ const COMMANDS = {
     }, sql);
   },
   /**
-   * Milliseconds from each of so many moves of the heat map, by scrolling or by hovering, until it was drawn anew and a frame with it
-   * came on screen.
+   * Of so many moves of the heat map, by scrolling or by hovering: `frames`, ms of each until it was drawn anew and a frame with it came
+   * on screen, and `cpu`, ms of the page's own thread for one of them.
    */
-  paces: ({ what, moves }) => tab.evaluate(async ([kind, count]) => {
-    const canvas = document.querySelector(".heat canvas");
-    const heat = canvas.parentElement;
-    const frame = () => new Promise(requestAnimationFrame);
-    const taken = [];
-    heat.scrollTop = 0;
-    await frame();
-    await frame();
-    for (let move = 0; move < count; move += 1) {
-      const before = canvas.dataset.drawn;
-      const begun = performance.now();
-      if (kind === "scroll") heat.scrollTop += 90;
-      else {
-        const { left, top } = canvas.getBoundingClientRect();
-        const at = { bubbles: true, clientX: left + 200 + ((move * 97) % 700), clientY: top + 100 + ((move * 41) % 300) };
-        canvas.dispatchEvent(new MouseEvent("mousemove", at));
-      }
-      for (let tries = 0; tries < 600 && canvas.dataset.drawn === before; tries += 1) await frame();
-      await frame();
-      taken.push(performance.now() - begun);
-    }
-    return taken;
-  }, [what, moves]),
+  async paces({ what, moves }) {
+    const inside = await page.context().newCDPSession(page);
+    const busy = async () => (await inside.send("Performance.getMetrics")).metrics.find(({ name }) => name === "TaskDuration").value;
+    await inside.send("Performance.enable", { timeDomain: "threadTicks" });
+    const before = await busy();
+    const frames = await tab.evaluate(move, [what, moves]);
+    const cpu = (1000 * ((await busy()) - before)) / moves;
+    await inside.detach();
+    return { frames, cpu };
+  },
   /** What the console of every frame has said since the page was opened. */
   console: () => told,
   address: () => page.url(),

@@ -48,7 +48,7 @@ def test_sums_of_phases_equal_those_of_the_merged_files(recorded, perfetto):
         assert {name: (ns, n) for name, ns, n in answer.rows} == seen
 
 
-def test_bytes_are_those_of_the_model_and_named_pieces_cover_the_sync(recorded):
+def test_bytes_are_those_of_the_model(recorded):
     tables, _, model_bytes, transport = recorded
     rows = tables.view("sync").records()
     assert rows

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 import slime_profiler_plugin
+from slime_profiler_plugin._switch import SWITCH_VARIABLE, is_off
 from slime_profiler_plugin.attach._environment import AUTOLOAD_FOLDER, add_to_runtime_env
-from slime_profiler_plugin.config import SWITCH_VARIABLE
 
 NodeStatus: TypeAlias = Literal["ready", "no package", "other version", "no autoload", "no answer"]
 
@@ -152,7 +152,7 @@ def _tell_why(answer: _Answer) -> str:
         return f"a worker's PYTHONPATH does not hold {AUTOLOAD_FOLDER}: its runtime_env says another"
     if not answer.folder:
         return f"there is no folder {AUTOLOAD_FOLDER}: the package is installed elsewhere there"
-    if answer.switch in (None, "off"):
+    if answer.switch is None or is_off(answer.switch):
         return f"nothing switches recording on: {SWITCH_VARIABLE} is {answer.switch or 'not set'}"
     return f"{AUTOLOAD_FOLDER} is on a worker's PYTHONPATH, and another sitecustomize was found before it"
 

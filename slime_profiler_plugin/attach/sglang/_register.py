@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from slime_profiler_plugin.attach._switch import may_record
+from slime_profiler_plugin._switch import may_record
 
 _registered: Final[list[bool]] = []
 

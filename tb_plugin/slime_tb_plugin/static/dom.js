@@ -24,10 +24,11 @@ export const drawn = (name, attributes = {}, ...children) =>
 /** Nanoseconds with three digits or so: 118 ms, 1.25 s. */
 export function duration(ns) {
   if (ns === null || ns === undefined) return "–";
+  if (ns === 0) return "0";
   for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
     if (Math.abs(ns) >= size) return `${Number((ns / size).toPrecision(Math.abs(ns) >= 100 * size ? 4 : 3))} ${unit}`;
   }
-  return `${ns} ns`;
+  return `${Number(ns.toPrecision(3))} ns`;
 }
 
 /** Bytes in units of 1000. */
@@ -62,10 +63,11 @@ export const notice = (title, text, isError = false) =>
 /** The colour of a part of the loop, as the page has it now. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-export const legend = (names) =>
+/** Which colour is what; `paint` names the colour of each. */
+export const legend = (names, paint = (name) => name) =>
   element("div", { class: "legend" }, names.map((name) => {
     const mark = element("i");
-    mark.style.background = `var(--${name})`;
+    mark.style.background = `var(--${paint(name)})`;
     return element("span", {}, mark, name);
   }));
 

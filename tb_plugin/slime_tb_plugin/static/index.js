@@ -33,6 +33,10 @@ let attempts = [];
 let version = null;
 /** Whether the timeline on screen was merged before the run's last records. */
 let stale = false;
+/** Whether the records on disk are newer than what could be read of them so far. */
+let behind = false;
+/** Says that the run which was asked for is not there. */
+let absent = "";
 let leaving = new AbortController();
 
 const pickers = {};
@@ -46,6 +50,7 @@ function chooseIn(picker, value) {
 
 function pick(name, value) {
   held[name] = true;
+  absent = "";
   if (name === "run") Object.assign(shown, { run: value, attempt: null, rollout: null });
   if (name === "attempt") Object.assign(shown, { attempt: value, rollout: null });
   if (name === "rollout") shown.rollout = value;
@@ -96,14 +101,15 @@ async function refresh(always = false) {
     const told = await ask("runs");
     runs = told.runs;
     listed = selectedRuns(runs.map((run) => run.key));
-    tell(told.problems);
     if (runs.length === 0) {
+      behind = false;
+      tell(told.problems);
       empty(told);
       return;
     }
     const there = runs.some((run) => run.key === shown.run);
     if (!there || (!held.run && shown.run !== newest().key)) {
-      if (!there && shown.run !== null && held.run) message.textContent = `There is no run ${shown.run} here.`;
+      absent = !there && shown.run !== null && held.run ? `There is no run ${shown.run} here. ` : "";
       Object.assign(shown, { run: newest().key, attempt: null, rollout: null });
     }
     const run = runs.find((entry) => entry.key === shown.run);
@@ -115,6 +121,8 @@ async function refresh(always = false) {
       attempts.run = run.key;
       version = found.version;
     }
+    behind = run.version !== version && before === version;
+    tell(told.problems);
     settle();
     const fresh = before !== version;
     if (always || main.dataset.view === undefined || main.dataset.view === "none" || main.dataset.view === "error") await show();
@@ -131,8 +139,8 @@ async function refresh(always = false) {
 }
 
 function tell(problems) {
-  const newer = stale ? "The run has newer records: choose the view again to merge them. " : "";
-  message.textContent = newer + (problems.length ? `${problems.length} entries cannot be read: ${problems[0]}` : "");
+  const newer = stale ? "The run has newer records: choose the view again to merge them. " : behind ? "Newer records are being read. " : "";
+  message.textContent = absent + newer + (problems.length ? `${problems.length} entries cannot be read: ${problems[0]}` : "");
 }
 
 /** What stands there while a large run is read first. */

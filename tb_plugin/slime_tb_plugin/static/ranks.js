@@ -41,7 +41,11 @@ export async function ranks(shown, signal) {
   const { phases } = told;
   const canvas = element("canvas", { tabindex: 0, role: "application", "aria-label": "Heat map of phases by rank; arrow keys move" });
   const space = element("div", { class: "space" });
-  const heat = element("div", { class: "heat" }, canvas, space);
+  /** Around the chosen cell; the canvas need not be drawn again for it. */
+  const frame = element("div", { class: "frame", hidden: true });
+  frame.style.width = `${CELL - 1}px`;
+  frame.style.height = `${ROW - 1}px`;
+  const heat = element("div", { class: "heat" }, canvas, space, frame);
   const detail = element("div", { class: "detail", id: "rank-detail", role: "status" });
   let chosen = null;
 
@@ -54,7 +58,14 @@ export async function ranks(shown, signal) {
     if (order.some((each) => each.who[word] !== null)) sorts[word] = (each) => each.who[word] ?? Infinity;
   }
   for (const { name } of phases) sorts[`longest ${name}`] = (each) => -(each.cells.get(name)?.total_ms ?? -1);
-  const picker = element("select", { id: "rank-sort", onchange: () => { kept.sort = picker.value; sort(picker.value); draw(); } },
+  const picker = element("select", { id: "rank-sort", onchange: () => {
+    kept.sort = picker.value;
+    sort(picker.value);
+    chosen = null;
+    frame.hidden = true;
+    detail.replaceChildren();
+    draw();
+  } },
     Object.keys(sorts).map((word) => element("option", { value: word }, word)));
   function sort(word) {
     order.sort((a, b) => compare(sorts[word](a), sorts[word](b)) || a.first - b.first);
@@ -100,11 +111,6 @@ export async function ranks(shown, signal) {
         pen.fillText(say(row.total_ms, "ms"), x + 6, y + ROW / 2);
       });
     }
-    if (chosen) {
-      pen.strokeStyle = paint.front;
-      pen.lineWidth = 2;
-      pen.strokeRect(LEFT + chosen.phase * CELL - left, HEAD + chosen.place * ROW - top, CELL - 1, ROW - 1);
-    }
     pen.fillStyle = paint.back;
     pen.fillRect(0, 0, LEFT, height);
     pen.fillRect(0, 0, width, HEAD);
@@ -125,6 +131,14 @@ export async function ranks(shown, signal) {
     canvas.dataset.drawn = String(Number(canvas.dataset.drawn ?? 0) + 1);
   }
 
+  /** The frame lies above the names of ranks and phases, under which the cells go: it goes nowhere. */
+  function placeFrame() {
+    if (!chosen) return;
+    const [x, y] = [LEFT + chosen.phase * CELL, HEAD + chosen.place * ROW];
+    frame.hidden = x - heat.scrollLeft < LEFT || y - heat.scrollTop < HEAD;
+    frame.style.transform = `translate(${x}px, ${y}px)`;
+  }
+
   function choose(place, phase) {
     if (place < 0 || phase < 0 || place >= order.length || phase >= phases.length) return;
     if (chosen && chosen.place === place && chosen.phase === phase) return;
@@ -140,7 +154,7 @@ export async function ranks(shown, signal) {
           valueCell(column.name, row[column.name], column.unit)])))) : "did not run",
       about,
     );
-    draw();
+    placeFrame();
   }
 
   const at = (event) => {
@@ -161,6 +175,7 @@ export async function ranks(shown, signal) {
   });
   heat.addEventListener("scroll", () => {
     Object.assign(kept, { top: heat.scrollTop, left: heat.scrollLeft });
+    placeFrame();
     draw();
   }, { passive: true });
   if (kept.sort in sorts) {

@@ -1,6 +1,6 @@
 // The ledger of weight synchronisations, and one of them bucket by bucket: the views `sync` and `bucket` of the report.
 
-import { drawn, duration, element, saveButton, size, table } from "./dom.js";
+import { drawn, duration, element, legend, saveButton, size, table } from "./dom.js";
 import { ask } from "./server.js";
 import { records, reportTable, say, telling, valueCell } from "./tables.js";
 
@@ -17,6 +17,7 @@ const PAINT = {
 /** Times of the ledger that are no piece of what the source did. */
 const NO_PIECE = new Set(["wall_ms", "source_ms", "receive_ms", "pull_ms", "load_ms", "named_ms", "exposed_ms", "hidden_ms", "bound_ms", "longest_pole_ms"]);
 
+const paint = (phase) => PAINT[phase] ?? "idle";
 const isChosen = (row, shown) => row.rollout === shown.rollout && row.source === shown.source && String(row.sync) === String(shown.sync);
 
 export async function sync(shown, signal, go) {
@@ -38,6 +39,7 @@ export async function sync(shown, signal, go) {
       "generating or training. Host times; GB/s are 10⁹ bytes. A column's name says on hover how it was measured. Click a row for its buckets."),
     rows.length ? reportTable(columns, ordered, {
       id: "ledger",
+      boxed: true,
       first: (row) => element("button", { type: "button", onclick: () => open(row) }, row.sync),
       describe: (row) => ({ class: row === chosen ? "link chosen" : "link", onclick: () => open(row) }),
     }) : element("p", {}, "No weight sync was recorded in this attempt. Its phases come from the trainer ranks that send weights."),
@@ -55,7 +57,8 @@ async function detail(row, columns, query, signal) {
     element("h3", {}, `Sync ${row.sync} of ${row.source}`),
     row.longest_pole ? element("p", {}, "The longest piece is ", element("strong", {}, row.longest_pole), ` with ${say(row.longest_pole_ms, "ms")}. `,
       row.bound_ratio ? `The sync took ${say(row.bound_ratio, "ratio")} times its lower bound, ${size(row.bytes)} over ${say(row.bound_link_gb_s, "GB/s")} (${row.bound_basis}).` : "") : null,
-    element("div", { class: "bar" }, saveButton(() => chart, `sync-${row.sync}`)),
+    element("div", { class: "bar" }, legend([...new Set(told.phases.map(({ phase }) => (phase in PAINT ? phase : "others")))], paint),
+      saveButton(() => chart, `sync-${row.sync}`)),
     chart,
     element("h3", {}, "What the source did"),
     table([["piece", "words"], "time", "of its weight_sync"], pieces.map(({ name, unit }) => [
@@ -65,7 +68,7 @@ async function detail(row, columns, query, signal) {
     element("h3", {}, "Buckets"),
     buckets.length ? reportTable(
       telling(told.table.columns, buckets).filter(({ name }) => !["attempt", "rollout", "sync", "source", "transport"].includes(name)),
-      buckets, { id: "buckets" }) : element("p", { class: "quiet" }, "No bucket was recorded."),
+      buckets, { id: "buckets", boxed: true }) : element("p", { class: "quiet" }, "No bucket was recorded."),
   ];
 }
 
@@ -92,7 +95,7 @@ function draw(told, row) {
     svg.append(drawn("rect", {
       x: x(slice.start_ns), width: Math.max(1, x(slice.start_ns + slice.dur_ns) - x(slice.start_ns)),
       y: places.get(slice.row) * ROW + 3, height: ROW - 6, "data-phase": slice.phase, "data-ns": slice.dur_ns,
-      fill: `var(--${PAINT[slice.phase] ?? "idle"})`, stroke: "var(--back)", "stroke-width": 0.5,
+      fill: `var(--${paint(slice.phase)})`, stroke: "var(--back)", "stroke-width": 0.5,
     }, drawn("title", {}, [
       `${slice.row}: ${slice.phase}`, slice.bucket === null ? "" : ` of bucket ${slice.bucket}`,
       `, ${duration(slice.dur_ns)}`, slice.bytes === null ? "" : `, ${size(slice.bytes)}`,

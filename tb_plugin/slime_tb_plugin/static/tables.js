@@ -29,7 +29,7 @@ export function say(value, unit) {
 
 /** A cell that shows a value in words, and says the value itself on hover and to whoever reads the page by program. */
 export function valueCell(name, value, unit) {
-  const exact = typeof value === "number" && unit ? `${value} ${unit}` : null;
+  const exact = typeof value === "number" && unit ? `${value} ${unit}` : typeof value === "string" ? value : null;
   return element("td", { "data-column": name, "data-value": JSON.stringify(value), title: exact, class: typeof value === "string" ? "words" : null },
     say(value, unit));
 }
@@ -41,9 +41,9 @@ export const telling = (columns, rows) => columns.filter((column) => rows.some((
 
 /**
  * Rows of a report. `first` makes the first cell of a row, where it is to be more than its value; `describe` gives a row
- * attributes. Of many rows the first are drawn, and a button draws more.
+ * attributes, `boxed` scrolls them in a box. Of many rows the first are drawn, and a button draws more.
  */
-export function reportTable(columns, rows, { id, first = null, describe = () => ({}) }) {
+export function reportTable(columns, rows, { id, first = null, describe = () => ({}), boxed = false }) {
   const heads = columns.map(({ name, unit, how }) =>
     element("th", { scope: "col", title: `${how}${unit ? ` (${unit})` : ""}`, class: rows.some((row) => typeof row[name] === "string") ? "words" : null },
       name.replace(/_ms$/, "").replace(/_gb_s$/, " GB/s").replaceAll("_", " ")));
@@ -62,5 +62,5 @@ export function reportTable(columns, rows, { id, first = null, describe = () => 
     more.hidden = left === 0;
   }
   add(asked.get(id) ?? ROWS);
-  return [element("div", { class: "wide" }, element("table", { id }, element("thead", {}, element("tr", {}, heads)), body)), more];
+  return [element("div", { class: boxed ? "wide boxed" : "wide" }, element("table", { id }, element("thead", {}, element("tr", {}, heads)), body)), more];
 }

@@ -24,6 +24,15 @@ SHARED = Path(os.environ.get("SLIME_PROFILER_SHARED", ROOT.parent / "shared"))
 #: A tiny model and stand-ins for what SGLang imports and a CPU does not use.
 HARNESS = SHARED / "harness" / "sglang_cpu"
 START_S = 600
+LAST_PORT = 65_535
+#: One after the other in one process: what they import takes longer than they do.
+MAKE = """
+import runpy, sys
+script, *folders = sys.argv[1:]
+for seed, folder in enumerate(folders):
+    sys.argv = [script, folder, str(seed)]
+    runpy.run_path(script)
+"""
 CONFIG = """
 out: {out}
 profiler:
@@ -72,10 +81,13 @@ def find_python(edition: Edition) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One whose number an engine can add 10,000 to, for a port of its own."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port <= LAST_PORT - 10_000:
+            return port
 
 
 def install_entry_point(folder: Path) -> Path:
@@ -124,7 +136,7 @@ def engine(
             "none",
         ),
         *(*edition.arguments, "--disable-overlap-schedule", "--disable-radix-cache"),
-        *("--dtype", "bfloat16", "--mem-fraction-static", "0.05", "--max-total-tokens", "4096"),
+        *("--dtype", "bfloat16", "--mem-fraction-static", "0.5", "--max-total-tokens", "4096"),
         *("--max-running-requests", "8", "--context-length", "256", "--skip-server-warmup"),
         *("--host", "127.0.0.1", "--port", str(port), "--tp", str(size)),
     ]
@@ -182,15 +194,15 @@ def run_trainer(python: Path, models: Path, environ: dict[str, str], *arguments:
     return told
 
 
-def make_models(python: Path, folder: Path, environ: dict[str, str]) -> None:
+def make_models(python: Path, folder: Path) -> None:
     """Two tiny models, ``a`` and ``b``, of one shape."""
-    for seed, name in enumerate(("a", "b")):
-        made = subprocess.run(
-            [str(python), str(HARNESS / "mkmodel.py"), str(folder / name), str(seed)],
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=START_S,
-            check=False,
-        )
-        assert made.returncode == 0, made.stderr[-4000:]
+    command = [str(python), "-c", MAKE, str(HARNESS / "mkmodel.py"), str(folder / "a"), str(folder / "b")]
+    made = subprocess.run(
+        command,
+        env=engine_environment(PINNED, folder),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr[-4000:]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +34,7 @@ CASES = [(edition, size) for edition in (engines.PINNED, engines.NEWEST) for siz
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[f"{edition.version}-TP{size}" for edition, size in CASES])
-def seen(request, tmp_path_factory):
+def seen(request, tmp_path_factory, models):
     """What trainer and engine did, recorded and merged."""
     edition, size = request.param
     python = engines.find_python(edition)
@@ -49,7 +50,7 @@ def seen(request, tmp_path_factory):
         SLIME_PROFILER_LAUNCH="once",
         SLIME_PROFILER_ENGINE_INDEX="0",
     )
-    engines.make_models(python, folder, environ)
+    shutil.copytree(models(python), folder, dirs_exist_ok=True)
     sessions = ["--has-sessions"] if edition.has_sessions else []
     with engines.engine(edition, python, folder / "a", size, folder / "engine.log", environ) as url:
         numbers = ("--size", str(size), "--port", str(engines.free_port()))

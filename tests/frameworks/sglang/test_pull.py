@@ -62,7 +62,7 @@ def link_file(source: str, target: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+def seen(tmp_path_factory, models):
     patches = find_patches()
     edition = engines.PINNED
     python = engines.find_python(edition)
@@ -80,7 +80,7 @@ def seen(tmp_path_factory):
         SLIME_PROFILER_ENGINE_INDEX="0",
     )
     environ["PYTHONPATH"] = os.pathsep.join([str(folder / "patched"), environ["PYTHONPATH"]])
-    engines.make_models(python, folder, environ)
+    shutil.copytree(models(python), folder, dirs_exist_ok=True)
     with engines.engine(edition, python, folder / "a", SIZE, folder / "engine.log", environ) as url:
         told = engines.run_trainer(python, folder, environ, "publisher.py", url, str(folder))
     merged = run("merge", folder / "runs" / RUN, "--rollout", "all")

@@ -34,11 +34,15 @@ def write(tmp_path):
 
 def read(path):
     """{tag: {step: value}} as TensorBoard has them once all is loaded."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
     loaded = EventAccumulator(str(path.parent))
     loaded.Reload()
-    return {tag: {e.step: e.value for e in loaded.Scalars(tag)} for tag in loaded.Tags()["scalars"]}, loaded
+    values = {
+        tag: {e.step: e.tensor_proto.float_val[0] for e in loaded.Tensors(tag)}
+        for tag in loaded.Tags()["tensors"]
+    }
+    return values, loaded
 
 
 def turns(out, rollouts, *, attempt=0, first=0, ended=False, step_ms=100, pid=3):
@@ -69,7 +73,7 @@ def test_every_rollout_is_a_step_with_what_was_planted(tmp_path, write):
     assert values["slowest_rank/backward"] == pytest.approx(slowest)
     assert values["idle/driver_ms"][0] == 500
     # 1 ms after the beginning of the clock, and it lasted 900.
-    assert loaded.Scalars("rollout/wall_ms")[0].wall_time == pytest.approx(EPOCH_S + 0.901, abs=1e-6)
+    assert loaded.Tensors("rollout/wall_ms")[0].wall_time == pytest.approx(EPOCH_S + 0.901, abs=1e-6)
     told = loaded.SummaryMetadata("sync/exposed_ms").summary_description
     assert told.startswith("ms; wall_ms less hidden_ms")
 

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 OURS = ROOT / "slime_profiler_plugin" / "attach" / "autoload"
+SITECUSTOMIZE = (OURS / "sitecustomize.py").read_text()
 LOOK = """
 import json, sys, threading
 print(json.dumps({
@@ -66,6 +67,8 @@ def test_off_leaves_not_even_that(word, tmp_path):
         ((), {"SLIME_PROFILER": "timeline"}),
         ((), {"SLIME_COMMUNICATION_TIMELINE": "1"}),
         (("--communication-timeline",), {}),
+        (("--communication-timeline",), {"SLIME_COMMUNICATION_TIMELINE": ""}),
+        (("--communication-timeline",), {"SLIME_COMMUNICATION_TIMELINE": "0", "SLIME_PROFILER": " "}),
     ],
 )
 def test_each_switch_attaches_and_writes_nothing_by_itself(arguments, environ, tmp_path):
@@ -98,6 +101,83 @@ def test_another_sitecustomize_is_run_and_stands_for_itself(tmp_path):
     assert found["site"] == str(tmp_path / "sitecustomize.py")
     code = "print(was_here)"
     assert run(code, path=(OURS, tmp_path, ROOT)).stdout.strip() == str(tmp_path / "sitecustomize.py")
+
+
+#: As ours does it, and others: all of the path but its own folder.
+CHAINING = """
+import builtins, os, sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+
+builtins.turns = [*getattr(builtins, "turns", []), os.path.basename(os.path.dirname(__file__))]
+here = os.path.dirname(__file__)
+spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+if spec is not None:
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+"""
+NOTING = "import builtins\nbuiltins.turns = [*getattr(builtins, 'turns', []), 'last']\n"
+
+
+@pytest.mark.parametrize("switch", ["", "timeline"])
+@pytest.mark.parametrize(
+    ("folders", "turns"),
+    [
+        (("ours", "copy", "link", "last"), ["last"]),
+        (("copy", "ours", "last"), ["last"]),
+        (("chaining", "ours"), ["chaining"]),
+        (("ours", "chaining"), ["chaining"]),
+        (("ours", "chaining", "copy"), ["chaining"]),
+        (("ours", "copy"), None),
+    ],
+)
+def test_each_sitecustomize_has_one_turn_whatever_chains_to_what(folders, turns, switch, tmp_path):
+    for name, text in (("chaining", CHAINING), ("last", NOTING), ("copy", SITECUSTOMIZE)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "sitecustomize.py").write_text(text)
+    (tmp_path / "link").symlink_to(OURS)
+    path = [OURS if name == "ours" else tmp_path / name for name in folders]
+    code = (
+        "import builtins, json, sys\n"
+        "finders = [f for f in sys.meta_path if type(f).__name__ in ('_Finder', '_WaitsForArguments')]\n"
+        "print(json.dumps([getattr(builtins, 'turns', None), len(finders),"
+        " [name for name in vars(sys) if 'slime' in name]]))"
+    )
+    done = run(code, path=(*path, ROOT), cwd=tmp_path, SLIME_PROFILER=switch)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [turns, 1, []]
+
+
+@pytest.mark.parametrize("switch", ["", "timeline"])
+def test_a_path_that_others_filled_with_anything_is_no_failure_of_ours(switch, tmp_path):
+    # as a .pth file may do before sitecustomize is loaded
+    code = (
+        "import runpy, sys\nsys.path[:0] = [None, b'/x', 7]\n"
+        f"runpy.run_path({str(OURS / 'sitecustomize.py')!r}, run_name='sitecustomize')\n"
+        "print(sys.path[:3], 'slime_profiler_plugin' in sys.modules)"
+    )
+    done = run(code, path=(ROOT,), cwd=tmp_path, SLIME_PROFILER=switch)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"[None, b'/x', 7] {bool(switch)}\n"
+
+
+def test_the_current_folder_is_not_searched_where_a_node_has_no_path_of_its_own(tmp_path):
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('of the current folder')\n")
+    code = (
+        "import os, subprocess, sys\n"
+        "sys.path.remove('')\n"  # that of python -c
+        "import colorsys\nprint(os.environ['PYTHONPATH'])\n"
+        "print(subprocess.run([sys.executable, '-c', 'import os; print(os.environ[\"PYTHONPATH\"])'],"
+        " capture_output=True, text=True).stdout)"
+    )
+    # as Ray makes it of `add_to_runtime_env`, and of that with a working_dir
+    for before in ((), (tmp_path / "working_dir",)):
+        done = run(code, path=(*before, OURS, ""), cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.split() == [os.pathsep.join(map(str, (*before, OURS)))] * 2
+    theirs = run("import os; print(os.environ['PYTHONPATH'])", path=("", OURS, "/a", ""), cwd=tmp_path)
+    assert theirs.stdout == f":{OURS}:/a:\n"
 
 
 def test_what_another_sitecustomize_raises_is_told_by_python_and_we_are_attached(tmp_path):

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from slime_profiler_plugin.attach import (
     AUTOLOAD_FOLDER,
     EnvironmentUsageError,
+    _environment,
     add_to_runtime_env,
     environment_for,
     shell_lines,
@@ -23,7 +25,7 @@ from slime_profiler_plugin.launch import LaunchUsageError, plan
 OURS = str(AUTOLOAD_FOLDER)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"env_vars": {}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"env_vars": {}}', '{"env_vars": null}'])
 def test_without_a_path_the_nodes_own_stays_behind_ours(text):
     found = json.loads(add_to_runtime_env(text, "kernels", {}))
     assert found == {"env_vars": {"SLIME_PROFILER": "kernels", "PYTHONPATH": OURS + ":${PYTHONPATH}"}}
@@ -50,6 +52,7 @@ def test_every_other_value_stays_byte_for_byte():
     [
         ("[]", "the runtime environment is no JSON object"),
         ("{", "the runtime environment is no JSON object"),
+        ('{"a": "\udcff"}', "may hold bytes that are not UTF-8"),
         ('{"env_vars": 3}', "env_vars is no JSON object"),
         ('{"env_vars": {"PYTHONPATH": ["/a"]}}', "PYTHONPATH is no text"),
     ],
@@ -101,7 +104,10 @@ def test_the_verb_prints_only_json_or_fails_with_a_reason():
     ("arguments", "environ", "switch", "command"),
     [
         (["train.py", "--lr", "1"], {}, "timeline", ["train.py", "--lr", "1"]),
-        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "off"}, "kernels", ["train.py"]),
+        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "off"}, "off", ["train.py"]),
+        (["--config", "kernels", "train.py"], {"SLIME_PROFILER": "timeline"}, "kernels", ["train.py"]),
+        (["train.py"], {"SLIME_PROFILER": " No"}, "No", ["train.py"]),
+        (["train.py"], {"SLIME_PROFILER": " "}, "timeline", ["train.py"]),
         (["--config=kernels", "t.py", "--config", "theirs"], {}, "kernels", ["t.py", "--config", "theirs"]),
         (["t.py", "--communication-timeline", "x"], {}, "timeline", ["t.py", "x"]),
         (["--communication-timeline", "t.py"], {"SLIME_PROFILER": "kernels"}, "kernels", ["t.py"]),
@@ -118,6 +124,13 @@ def test_each_launch_has_an_id_and_one_inside_another_has_the_same():
     assert first != second
     inside = plan(["t.py"], ["python"], {"SLIME_PROFILER_LAUNCHED": first})
     assert "SLIME_PROFILER_LAUNCHED" not in inside.variables
+
+
+def test_a_folder_that_cannot_stand_on_a_path_is_refused(monkeypatch):
+    monkeypatch.setattr(_environment, "AUTOLOAD_FOLDER", Path("/a:b"))
+    for ask in (shell_lines, environment_for, partial(add_to_runtime_env, "{}")):
+        with pytest.raises(EnvironmentUsageError, match="'/a:b' has a ':' in it"):
+            ask("timeline", {})
 
 
 #: A driver and the two processes it starts, which nothing but our launcher joins.
@@ -165,6 +178,22 @@ def test_the_processes_of_a_launched_program_are_one_run_and_one_attempt(tmp_pat
 def test_what_launch_refuses(arguments):
     with pytest.raises(LaunchUsageError, match="usage: "):
         plan(arguments, ["python"], {})
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_where_python_would_attach_nothing_launch_says_so(option, tmp_path):
+    # with -I and -E the package has to be found otherwise; that is what `-m` does
+    code = (
+        "import runpy, sys\n"
+        f"sys.path[:0] = {[str(Path(__file__).resolve().parents[3]), *sys.path]!r}\n"
+        "sys.argv = ['launch', 'program.py']\n"
+        "runpy.run_module('slime_profiler_plugin.launch', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, option, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("slime_profiler_plugin.launch: with -E, -I or -S")
 
 
 def test_a_launched_program_is_its_own(tmp_path):

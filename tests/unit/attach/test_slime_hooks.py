@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ from slime_stand_ins import inside, names
 
 from slime_profiler_plugin import timeline
 from slime_profiler_plugin.attach.slime import register
+from slime_profiler_plugin.record import _slow_syncs
 
 
 def broadcaster(stand_ins, *, is_source=True, experts=0, stage=0, engines=2, **answers):
@@ -206,6 +209,23 @@ def test_files_are_written_and_the_driver_has_them_read(stand_ins, record):
     assert [p.attrs["call"] for p in reload if p.name == "engine_wait"] == [
         *("pull_weights", "update_weights_from_disk"),
     ]
+
+
+def test_the_driver_watches_how_long_each_sync_takes(stand_ins, tmp_path, monkeypatch):
+    register()
+    profiler = {"schedule": None, "trigger": {"min_syncs": 1, "sync_over_p95": 1}}
+    timeline.start({"out": str(tmp_path), "profiler": profiler}, run_id="run", role="driver")
+    ticks = itertools.accumulate(range(10, 1000))  # each takes longer than the one before
+    monkeypatch.setattr(_slow_syncs, "monotonic_ns", lambda: next(ticks))
+    group = stand_ins["group"].RayTrainGroup([stand_ins["handles"].ActorHandle()])
+    group.update_weights()
+    for rollout in range(2):
+        group.async_train(rollout, None)
+        group.update_weights()
+    timeline.flush()
+    (asked,) = (tmp_path / "run" / "trigger").iterdir()
+    told = json.loads(asked.read_bytes())
+    assert (told["asked_in"], told["rollout"], told["syncs"]) == (1, 4, 1)
 
 
 def test_the_first_difference_is_a_baseline(stand_ins, record):

@@ -19,6 +19,8 @@ from slime_profiler_plugin.record._drops import Drops
 from slime_profiler_plugin.record._guard import Guard
 
 SOURCE = '''
+import functools
+
 calls = []
 
 def plain(a, b=2, *, c=3):
@@ -40,6 +42,10 @@ async def later(value):
         raise KeyError(value)
     return value
 
+class Adder:
+    def __call__(self, x):
+        return x + 1
+
 class Base:
     def inherited(self, x):
         return x
@@ -53,7 +59,16 @@ class Thing(Base):
     @classmethod
     def of_class(cls, x):
         return cls, x
+    fixed = functools.partialmethod(method, 7)
+    adder = Adder()
+    size = len
+    still_adder = staticmethod(Adder())
+    @property
+    def made(self):
+        return self.method
 
+adder = Adder()
+cached = functools.lru_cache(plain)
 from_the_start = plain
 '''
 
@@ -93,6 +108,7 @@ def test_result_arguments_and_signature_stay(name, imported):
     assert module.plain("x", c=5) == "x"
     assert (module.calls, seen) == ([("x", 2, 5)], [(("x",), {"c": 5})])
     assert str(inspect.signature(module.plain)) == "(a, b=2, *, c=3)"
+    assert inspect.getfullargspec(module.plain) == inspect.getfullargspec(module.from_the_start)
     assert (module.plain.__doc__, module.plain.__name__) == ("Doc.", "plain")
     assert [state.status for state in states()] == ["attached"]
     assert not any("attach" in type(finder).__module__ for finder in sys.meta_path)
@@ -228,6 +244,30 @@ def test_what_is_not_there_as_it_was_is_left_alone_and_told(name, qualified, par
     module = importlib.import_module(name)
     assert [state.status for state in states()] == [status]
     assert module.plain("x") == "x"
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "qualified"),
+    [
+        ("Thing().fixed()[1]", "Thing.fixed"),
+        ("Thing().adder(1)", "Thing.adder"),
+        ("Thing().size((1, 2))", "Thing.size"),
+        ("Thing().still_adder(4)", "Thing.still_adder"),
+        ("Thing().made(5)[1]", "Thing.made"),
+        ("adder(2)", "adder"),
+        ("cached(3), cached.cache_info().misses", "cached"),
+        ("isinstance(Thing(), Base)", "Base"),
+    ],
+)
+def test_a_callable_that_a_function_cannot_stand_for_is_left_alone(expression, qualified, name):
+    module = importlib.import_module(name)
+    before = eval(expression, vars(module))
+    sys.modules.pop(name)
+    seen = []
+    wrap(target(name, qualified), noting(seen))
+    assert eval(expression, vars(importlib.import_module(name))) == before
+    assert [state.status for state in states()] == ["changed"]
     assert seen == []
 
 

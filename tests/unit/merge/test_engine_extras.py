@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from reading import Merged
 
-from slime_profiler_plugin.merge import MergeOptions, MergeUsageError, format_report, merge_paths
+from slime_profiler_plugin.merge import MergeError, MergeOptions, MergeUsageError, format_report, merge_paths
 from slime_profiler_plugin.testing import MS, write_synthetic_run
 
 START = 5_000_000 * MS
@@ -69,6 +69,40 @@ def test_events_go_into_the_rollouts_they_touch_whole_and_to_the_nanosecond(tmp_
     (told,) = report.inputs
     assert (told.format, told.clock) == ("chrome", "wall clock")
     assert report.exit_code() == 0
+
+
+def test_ranks_and_roles_choose_among_them_too(tmp_path, made):
+    at = unix_us(made, ROLLOUTS[0])
+    engines = [extra(tmp_path / f"p-TP-{n}.trace.json", [(f"e{n}", at, 5)]) for n in (0, 1)]
+    trainer = extra(tmp_path / "rank1.json", [("t1", at, 5)])
+    for options, found, left_out in (
+        ({"roles": {"engine"}}, {"e0", "e1"}, [f"{trainer} (says no role)"]),
+        ({"ranks": {1}}, {"e1", "t1"}, [str(engines[0])]),
+        ({"roles": {"engine"}, "ranks": {0}}, {"e0"}, [str(engines[1]), f"{trainer} (says no role)"]),
+    ):
+        chosen = {key: frozenset(value) for key, value in options.items()}
+        report = merge([made.folder, *engines, trainer], tmp_path / "out", 0, **chosen)
+        assert {s[0] for s in Merged(report.outputs[0].path).slices()} & {"e0", "e1", "t1"} == found
+        assert sorted(told for told in report.left_out if str(tmp_path) in told) == sorted(left_out)
+
+
+def test_a_trace_of_which_nothing_was_asked_for_is_not_said_to_lie_elsewhere(tmp_path, made):
+    engine = extra(tmp_path / "p-TP-0.trace.json", [("e", unix_us(made, ROLLOUTS[0]), 5)])
+    report = merge([made.folder, engine], tmp_path / "out", 0, categories=frozenset({"phase"}))
+    assert report.warnings == []
+    report = merge([made.folder, engine], tmp_path / "out", 0, min_duration_ns=6000)
+    assert report.warnings == []
+    report = merge([made.folder, engine], tmp_path / "out", 1)
+    assert report.warnings == [f"{engine}: nothing of it lies in the time of rollout_000001.trace.json.gz"]
+
+
+def test_only_a_trace_beside_the_run_is_of_the_role(tmp_path, made):
+    judge = extra(tmp_path / "judge.json", [("a", unix_us(made, ROLLOUTS[0]), 5)])
+    with pytest.raises(MergeError, match="no process is of rank 7; there are: 0 to 1"):
+        merge([made.folder, judge], tmp_path / "out", 0, ranks=frozenset({7}))
+    seven = judge.rename(tmp_path / "rank7.json")
+    report = merge([made.folder, seven], tmp_path / "out", 0, ranks=frozenset({7}))
+    assert {s[0] for s in Merged(report.outputs[0].path).slices()} == {"a"}
 
 
 def test_trace_of_unknown_clock_is_refused_by_name(tmp_path, made):

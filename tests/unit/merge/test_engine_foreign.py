@@ -145,6 +145,16 @@ def test_one_trace_is_not_asked_for_the_other_ranks(tmp_path):
     assert (report.exit_code(), merged.notes) == (0, [])
 
 
+def test_a_base_of_zero_or_one_damaged_time_is_no_wall_clock(tmp_path):
+    (tmp_path / "rank0.json").write_text(
+        json.dumps({"baseTimeNanoseconds": 0, "traceEvents": [op("a", 5, 1)]})
+    )
+    events = [{**op("b", 5, 1), "ts": ts} for ts in (5, 6, 1_751_328_000_000_000)]
+    (tmp_path / "rank1.json").write_text(json.dumps(events))
+    report, _ = merge([tmp_path / "rank0.json", tmp_path / "rank1.json"], tmp_path / "o.json")
+    assert [each.clock for each in report.inputs] == ["clock unknown"] * 2
+
+
 def test_files_of_one_rank_are_all_kept_told_apart_and_told(tmp_path):
     paths = [ranked(tmp_path / folder / "trace.json", 0, 2, folder) for folder in ("x", "y")]
     report, merged = merge([*paths, ranked(tmp_path / "rank1.json", 1, 2)], tmp_path / "o.json")

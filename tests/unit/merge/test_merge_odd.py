@@ -96,7 +96,7 @@ def test_filter_that_leaves_nothing_is_warned_of(tmp_path):
     report, events = merge(tmp_path, op(), window_ns=(10**9, 2 * 10**9))
     assert events == []
     assert report.warnings == ["o.json: no event is of what was asked for"]
-    with pytest.raises(MergeError, match="no event to merge"):
+    with pytest.raises(MergeError, match="no event to merge: none is of what was asked for"):
         merge(tmp_path, op(), categories=frozenset({"none"}))
 
 

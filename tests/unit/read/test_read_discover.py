@@ -49,6 +49,7 @@ def test_what_is_no_source_is_skipped_with_its_reason(tmp_path):
             "graph.json": '{"schema": "1", "nodes": []}',
             "ray.json": "[]",
             "x.trace.json.tmp": TRACE,
+            ".out.json.x7.tmp/phases.trace.json": TRACE,
         },
     )
     found = discover([tmp_path])
@@ -61,6 +62,7 @@ def test_what_is_no_source_is_skipped_with_its_reason(tmp_path):
         "graph.json",
         "ray.json",
         "x.trace.json.tmp",
+        ".out.json.x7.tmp",
     }
     assert "merged timeline" in reasons["merged.trace.json"]
     assert "execution trace" in reasons["graph.json"]

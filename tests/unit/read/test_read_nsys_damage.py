@@ -228,3 +228,35 @@ def test_an_export_that_fails_or_hangs_is_refused(
     with pytest.raises(TraceRefusedError, match=says):
         open_trace(report)
     assert not list(tmp_path.glob("slime-profiler-nsys-*"))
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_changes_that_are_not_in_the_file_yet_are_told(tmp_path, suffix):
+    path = long_export(tmp_path / "r.sqlite")
+    before = read_export(path)
+    assert before.damage == []
+    beside = path.with_name(f"r.sqlite{suffix}")
+    beside.write_bytes(b"")
+    assert read_export(path).damage == []
+    beside.write_bytes(b"changes")
+    read = read_export(path)
+    assert read.events == before.events
+    assert [(one.kind, f"r.sqlite{suffix}" in one.reason) for one in read.damage] == [("truncated", True)]
+
+
+def test_an_export_that_only_its_journal_knows_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "r.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma journal_mode = wal")
+        database.execute("create table StringIds (id integer primary key, value text)")
+        with pytest.raises(TraceRefusedError, match=r"what stands in r\.sqlite-wal is not read"):
+            open_trace(path)
+
+
+@pytest.mark.parametrize("began", [0, -5, "soon", 1 << 62, None])
+def test_a_session_that_began_at_no_time_has_no_clock(tmp_path, began):
+    path = write_export(
+        tmp_path / "r.sqlite",
+        {"NVTX_EVENTS": [nvtx(59, 1, 2, 5)], "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": began}]},
+    )
+    assert open_trace(path).header.base_ns is None

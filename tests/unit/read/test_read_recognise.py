@@ -192,6 +192,7 @@ def test_an_engine_by_its_name(tmp_path):
         ({"baseTimeNanoseconds": "1790857026000000000"}, 1790857026000000000),
         ({"viztracer_metadata": {"version": "1", "baseTimeNanoseconds": 6}}, 6),
         ({"baseTimeNanoseconds": True}, None),
+        ({"baseTimeNanoseconds": 0}, None),
         ({"baseTimeNanoseconds": 2**63}, None),
         ({"baseTimeNanoseconds": "soon"}, None),
         ({}, None),
