@@ -36,6 +36,13 @@ CASES: dict[str, tuple[str, Case]] = {
     "disk-PP2": ("env", Case("disk", pp=2)),
     "delta-TP2": ("launch", Case("delta", tp=2, engines=2)),
 }
+#: The phase that an arrow to each engine begins in.
+SENT = {
+    "distributed": "bucket_send",
+    "tensor": "bucket_send",
+    "disk": "shard_write",
+    "delta": "delta_publish",
+}
 #: In the words of records.
 TRANSPORTS = {"distributed": "nccl", "tensor": "ipc", "disk": "disk", "delta": "disk_delta"}
 
@@ -135,11 +142,19 @@ def test_collectives_and_ray_calls_come_in_the_same_order(pair):
     off, on = seen(pair.off), seen(pair.on)
     assert off.keys() == on.keys() >= {"driver", "rollout manager", "trainer 0", "trainer 1"}
     for who in off.keys() - {""}:
-        assert off[who].get("collective") == on[who].get("collective"), who
+        assert without_pickles(off[who]) == without_pickles(on[who]), who
         assert one_try(off[who].get("call", [])) == one_try(on[who].get("call", [])), who
     for rank in (0, 1):
         assert off[f"trainer {rank}"]["collective"], "no collective was seen"
     assert "generate" in off["driver"]["call"]
+
+
+def without_pickles(told: dict[str, list[Any]]) -> list[Any]:
+    """Collectives, but for the length of pickled objects, which is not the same in two jobs that are."""
+    return [
+        [name, ranks, [re.sub(r"^torch\.uint8\[\d+\]$", "pickled", tensor) for tensor in tensors]]
+        for name, ranks, tensors in told.get("collective", [])
+    ]
 
 
 def one_try(calls: list[str]) -> list[str]:
@@ -356,24 +371,23 @@ def test_merged_files_have_every_sources_arrows(pair):
     merged = run("merge", pair.on / "runs" / RUN, "--rollout", "all")
     assert merged.exit_code == 0, merged.output
     folder = pair.on / "runs" / RUN / "merged"
-    has_buckets = pair.case.transport in ("distributed", "tensor")
+    what = SENT[pair.case.transport]
     for name in (INITIAL, *(f"rollout_{rollout:06d}" for rollout in range(ROLLOUTS))):
         events = events_of(folder / f"{name}.trace.json.gz")
         begun = [e for e in events if e["ph"] == "s" and e.get("cat") == "weight_sync"]
         ended = [e for e in events if e["ph"] == "f" and e.get("cat") == "weight_sync"]
-        sends = [e for e in events if e["ph"] == "X" and e["name"] == "bucket_send"]
-        assert len(sends) == len(
-            [
-                phase
-                for recording in pair.trainers
-                for phase in recording.phases
-                if phase.name == "bucket_send" and label(phase.rollout) == name
-            ]
-        )
-        if has_buckets:
-            assert sends
-            assert len(begun) == len(ended) == len(sends) * pair.case.engines
-            sources = 2 if pair.case.transport == "distributed" and pair.case.pp == 2 else 1
+        sends = [e for e in events if e["ph"] == "X" and e["name"] == what]
+        recorded = [
+            phase
+            for recording in pair.trainers
+            for phase in recording.phases
+            if phase.name == what and label(phase.rollout) == name
+        ]
+        assert bool(recorded) == (pair.case.transport != "delta" or name != INITIAL)
+        assert len(sends) == len(recorded)
+        assert len(begun) == len(ended) == len(sends) * pair.case.engines
+        if sends:
+            sources = 2 if pair.case.pp == 2 and pair.case.transport == "distributed" else 1
             assert len({event["pid"] for event in begun}) == sources
             assert len({event["pid"] for event in ended}) == pair.case.engines
 
