@@ -222,9 +222,11 @@ class Walk:
         while at < end:
             border = CANDIDATE.search(text, at, end + beyond)
             stop = border.end() if border and border.start() < end else end
-            if not self._is_counted and _PH.search(text, at, stop + beyond * (stop == end)):
-                self._torn_events += 1
-                self._is_counted = True
+            if not self._is_counted:
+                kind = _PH.search(text, at, stop + beyond * (stop == end))
+                if kind and kind.start() < stop:
+                    self._torn_events += 1
+                    self._is_counted = True
             if stop != end:
                 self._is_counted = False
             at = stop
