@@ -187,7 +187,8 @@ def test_every_phase_belongs_to_a_part_of_the_loop() -> None:
     assert set(groups) == set(GROUPS) - {"user"}
     assert {"train_step", "grad_sync", "sleep", "profiler_export"} <= groups["trainer"]
     assert {"weight_sync", "connect_engines", "bucket_ack", "barrier", "delta_publish"} <= groups["sync"]
-    assert groups["engine"] == {"engine_receive", "engine_load", "engine_pull", "engine_flush"}
+    engine = {"engine_receive", "engine_load", "engine_pull", "engine_flush", "engine_request"}
+    assert groups["engine"] == engine
     assert {"generate", "eval", "reward", "convert_samples", "onload_kv"} <= groups["rollout"]
     assert phases.phase_group("my_own") == "user"
 
