@@ -28,7 +28,7 @@ _PATIENCE: Final = 4 << 20
 #: A border of two events may lie so far across the border of two blocks.
 _OVERLAP: Final = 1 << 12
 _BOM: Final = b"\xef\xbb\xbf"
-_BEGIN: Final = re.compile(rb"[ \t\r\n]*([\[{])")
+_SPACE: Final = b" \t\r\n"
 _PH: Final = re.compile(rb'"ph"[ \t\r\n]*:')
 
 
@@ -110,17 +110,15 @@ class TraceText:
         self.first_bytes = self._pending[:512]
         if self._pending.startswith(_BOM):
             self._drop(len(_BOM))
-        match = _BEGIN.match(self._pending)
-        while match is None and not self._pending.strip(b" \t\r\n"):
+        while not (rest := self._pending.lstrip(_SPACE)):
             self._drop(len(self._pending))
             if not self._more():
                 break
-            match = _BEGIN.match(self._pending)
-        if match is None:
+        if not rest.startswith((b"[", b"{")):
             self.torn_bytes = len(self._pending)
             return False
-        self.layout = "object" if match[1] == b"{" else "array"
-        self._drop(match.end())
+        self.layout = "object" if rest.startswith(b"{") else "array"
+        self._drop(len(self._pending) - len(rest) + 1)
         return True
 
     def _read_members(self) -> bool:

@@ -16,11 +16,13 @@ from ._members import Members, Stop
 from ._repair import repair
 from ._scan import ScanError, skip_separators, skip_space, value_end
 
-#: Where an event may begin, also in another trace's list. It begins with a set, for which a search is three
-#: times as fast as for alternatives.
-CANDIDATE: Final = re.compile(
+#: Where an object of a list may begin, also of another trace's. It begins with a set, for which a search is
+#: three times as fast as for alternatives.
+BORDER: Final = re.compile(
     r'[,}"](?:(?<!")[ \t\r\n]*|(?<=")traceEvents"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*)\{'
 )
+#: Where an event may begin: an object without any string says no kind, and is not worth a parser.
+CANDIDATE: Final = re.compile(BORDER.pattern + r'(?![^{}"]*\})')
 LIST_END: Final = re.compile(r'\][ \t\r\n]*(?=,[ \t\r\n]*"|\}[ \t\r\n]*$|$)')
 FOREIGN: Final = re.compile(r'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 

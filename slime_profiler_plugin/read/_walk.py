@@ -14,6 +14,7 @@ import msgspec
 from ._events import TraceEvent, decode_one
 from ._lenient import decode_leniently
 from ._resume import (
+    BORDER,
     CANDIDATE,
     FOREIGN,
     LIST_END,
@@ -217,19 +218,16 @@ class Walk:
 
     def _skip(self, text: str, at: int, end: int) -> None:
         """What was set aside last goes on from `at` to `end`: with it go the events that begin there."""
-        beyond = _BEYOND if self.searching else 0  # else an event begins at the end
+        beyond = end + (_BEYOND if self.searching else 0)  # else an event begins at the end
         before = max(1, self._torn_events)
         while at < end:
-            border = CANDIDATE.search(text, at, end + beyond)
-            stop = border.end() if border and border.start() < end else end
-            if not self._is_counted:
-                kind = _PH.search(text, at, stop + beyond * (stop == end))
-                if kind and kind.start() < stop:
-                    self._torn_events += 1
-                    self._is_counted = True
-            if stop != end:
-                self._is_counted = False
-            at = stop
+            # An object's first kind makes it an event, others belong to what is inside it.
+            found = (BORDER if self._is_counted else _PH).search(text, at, beyond)
+            if found is None or found.start() >= end:
+                break
+            self._torn_events += not self._is_counted
+            self._is_counted = not self._is_counted
+            at = found.end()
         more = max(1, self._torn_events) - before
         if more and self.more_bad:
             self.more_bad += more
