@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from msgspec import UNSET
-
-from slime_profiler_plugin.clock import EARLIEST_UNIX_NS, ClockPair
+from slime_profiler_plugin.clock import ClockPair
 from slime_profiler_plugin.schema import WINDOW_IDENTITY_KEY, WINDOW_ROLLOUTS_KEY
 
 from ._chunks import TraceText
 from ._damage import Damage, TraceRefusedError
-from ._events import TraceEvent, time_ns
+from ._events import TraceEvent
 from ._files import read_blocks, read_plain_tail
 from ._lookalikes import name_lookalike
 from ._members import Members, Stop
@@ -54,8 +52,7 @@ class TraceHeader(NamedTuple):
     `identity` is what the recorder put there (run_id, attempt, host, pid, incarnation, role, rank,
     ranks, world_size, clock_domain), `rollouts` the rollouts it covers, `base_ns` the Unix time that
     its times are relative to (``None``: they are absolute), `metadata` every other top-level
-    key. `base_lost`: the base is no time, or the file was cut where one may have stood, and its
-    times are relative to something.
+    key.
     """
 
     identity: dict[str, Any]
@@ -63,7 +60,6 @@ class TraceHeader(NamedTuple):
     base_ns: int | None
     clock_pairs: list[ClockPair]
     metadata: dict[str, Any]
-    base_lost: bool = False
 
 
 class Head(NamedTuple):
@@ -89,7 +85,6 @@ def read_head(path: Path) -> Head:
         is_lost = bool(damage) and not text.first_bytes
         reason = damage[0].reason if is_lost else name_lookalike(text, events)
         raise TraceRefusedError(f"{path}: no trace: {reason}")
-    is_whole = True
     behind: dict[str, Any] | None = {}
     if text.layout == "object" and (text.walk.closed or not _says_all(text.metadata)):
         behind = None if text.walk.closed else _read_behind(path, text)
@@ -99,11 +94,7 @@ def read_head(path: Path) -> Head:
                 pieces = text.pieces()
             for _ in pieces:
                 pass
-            is_whole = text.closed
-    header = parse_header({**text.metadata, **(behind or {})})
-    may_be_lost = not is_whole or BASE_KEY in header.metadata
-    is_lost = may_be_lost and header.base_ns is None and not any(map(_is_unix_time, events))
-    return Head(header._replace(base_lost=is_lost), text.layout, events)
+    return Head(parse_header({**text.metadata, **(behind or {})}), text.layout, events)
 
 
 def _says_all(metadata: dict[str, Any]) -> bool:
@@ -167,12 +158,3 @@ def _as_base(value: object) -> int | None:
 
 def _is_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(isinstance(part, int) for part in value)
-
-
-def _is_unix_time(event: TraceEvent) -> bool:
-    if event.ts is UNSET:
-        return False
-    try:
-        return time_ns(event.ts) >= EARLIEST_UNIX_NS
-    except ValueError:
-        return False

@@ -207,5 +207,4 @@ def test_base_is_found_before_and_behind_the_events(tmp_path, keys, base, count)
         for packed in (text, gzip.compress(text, 1)):
             header = read_header(write(tmp_path, packed))
             assert header.base_ns == base
-            assert header.base_lost == (base is None and bool(keys))
             assert header.metadata == {**keys, **more}
