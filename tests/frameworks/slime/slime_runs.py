@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import prepare
 import pytest
@@ -36,6 +37,10 @@ class Case:
     ep: int = 1
     #: One that spans both GPUs where its tensors are handed over, else of one each.
     engines: int = 1
+    #: As a real Qwen2 has them: without them a real engine would not know what to add.
+    qkv_biases: bool = False
+    #: Of slime's.
+    script: str = "train.py"
     more: tuple[str, ...] = field(default=())
 
     @property
@@ -54,6 +59,13 @@ class Case:
     @property
     def experts(self) -> int:
         return 4 if self.ep > 1 else 0
+
+
+class Fleet(NamedTuple):
+    """The ports of engines that run already, and of the router before them."""
+
+    router: int
+    engines: list[int]
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ def job_environment(places: Places, seen: Path, temporary: Path, **more: str) ->
     return {**base, **quiet, **offline, **local, **plain, **ray, **compiled, **more}
 
 
-def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]:
+def arguments(case: Case, model: Path, out: Path, fleet: Fleet) -> list[str]:
     """Of slime's train.py, as a launch script has them."""
     options: dict[str, Any] = {
         "actor-num-nodes": 1,
@@ -151,7 +163,7 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
         "advantage-estimator": "grpo",
         "kl-loss-coef": 0.1,
         "kl-loss-type": "low_var_kl",
-        # Rollouts, by slime's own function; engine 0 also plays the router.
+        # Rollouts, by slime's own function.
         "num-rollout": ROLLOUTS,
         "rollout-batch-size": 2,
         "n-samples-per-prompt": 2,
@@ -165,7 +177,7 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
         "eval-max-response-len": 4,
         "rollout-num-gpus-per-engine": case.gpus,
         "sglang-router-ip": "127.0.0.1",
-        "sglang-router-port": ports[0],
+        "sglang-router-port": fleet.router,
         "update-weight-buffer-size": 20_000,
         # What a user already has at the official hook points.
         "custom-megatron-init-path": "own_hooks.after_megatron_init",
@@ -181,6 +193,8 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
         # Each sample of a prompt has a seed of its own, always the same: else they would be alike.
         "sglang-enable-deterministic-inference",
     ]
+    if case.qkv_biases:
+        flags.append("add-qkv-bias")
     if case.experts:
         options |= {"num-experts": case.experts, "moe-ffn-hidden-size": 64, "moe-layer-freq": 1}
     if case.transport in ("disk", "delta"):
@@ -199,7 +213,7 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
     if case.transport == "tensor":
         flags += ["colocate", "no-offload-train", "no-offload-rollout"]
     named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    engines = ["--rollout-external-engine-addrs", *(f"127.0.0.1:{port}" for port in ports)]
+    engines = ["--rollout-external-engine-addrs", *(f"127.0.0.1:{port}" for port in fleet.engines)]
     evaluation = ["--eval-prompt-data", "own", str(model.with_suffix(".prompts.jsonl"))]
     return [*named, *(f"--{flag}" for flag in flags), *engines, *evaluation, *case.more]
 
@@ -207,8 +221,8 @@ def arguments(case: Case, model: Path, out: Path, ports: list[int]) -> list[str]
 @contextlib.contextmanager
 def stand_in_engines(
     places: Places, case: Case, model: Path, out: Path, environ: dict[str, str]
-) -> Iterator[list[int]]:
-    """Their ports, while they run."""
+) -> Iterator[Fleet]:
+    """While they run; the first also plays the router."""
     with contextlib.ExitStack() as stack:
         processes = []
         for index in range(case.engines):
@@ -230,7 +244,7 @@ def stand_in_engines(
             line = process.stdout.readline() if process.stdout else b""
             assert line, (out / f"engine{index}.log").read_text()[-3000:]
             ports.append(int(line))
-        yield ports
+        yield Fleet(ports[0], ports)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -241,7 +255,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(20)
 
 
-def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> None:
+#: What starts engines with: places, case, model, what the job tells, and the environment.
+Engines = Callable[[Places, Case, Path, Path, dict[str, str]], AbstractContextManager[Fleet]]
+
+
+def run_job(
+    case: Case, out: Path, *, plugin: str = "", config: str = "", start_engines: Engines = stand_in_engines
+) -> None:
     """The job, once; what it tells lies below `out`, what it records in ``out/runs``.
 
     `plugin`: empty (nothing of ours is on the path but the package), ``launch`` or ``env``: how a user
@@ -257,7 +277,7 @@ def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> Non
             [str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)],
             environ,
         )
-        command = [str(HERE / "on_cpu" / "drive.py"), str(places.slime / "train.py")]
+        command = [str(HERE / "on_cpu" / "drive.py"), str(places.slime / case.script)]
         prefix = [str(places.python)]
         if plugin:
             file = out / "config.yaml"
@@ -275,13 +295,13 @@ def run_job(case: Case, out: Path, *, plugin: str = "", config: str = "") -> Non
             part for part in engines["PYTHONPATH"].split(os.pathsep) if not part.endswith("autoload")
         )
         engines.pop("SLIME_TESTS_SEEN")
-        with stand_in_engines(places, case, model, out, engines) as ports:
-            whole = [*prefix, *command, *arguments(case, model, out, ports)]
+        with start_engines(places, case, model, out, engines) as fleet:
+            whole = [*prefix, *command, *arguments(case, model, out, fleet)]
             _checked(whole, environ, out / "job.log", tries=TRIES)
 
 
 def _about(case: Case) -> str:
-    return json.dumps({"layers": case.layers, "experts": case.experts})
+    return json.dumps({"layers": case.layers, "experts": case.experts, "qkv_biases": case.qkv_biases})
 
 
 def _checked(command: list[str], environ: dict[str, str], log: Path | None = None, tries: int = 1) -> None:

@@ -1,7 +1,7 @@
 """Writes a tiny model as slime takes it: ``make_checkpoint.py FOLDER JSON``.
 
 A Hugging Face folder with configuration, tokenizer and weights, and a file of prompts beside it. JSON names
-the layers and the experts (0: none).
+the layers, the experts (0: none), and whether attention has biases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORDS, HIDDEN, HEADS, GROUPS, INNER = 128, 32, 4, 2, 64
 HEAD = HIDDEN // HEADS
 
 
-def shapes(layers: int, experts: int) -> dict[str, tuple[int, ...]]:
+def shapes(layers: int, experts: int, qkv_biases: bool) -> dict[str, tuple[int, ...]]:
     """Of every tensor, by its name in the folder."""
     found: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (WORDS, HIDDEN),
@@ -34,6 +34,9 @@ def shapes(layers: int, experts: int) -> dict[str, tuple[int, ...]]:
             HIDDEN,
         )
         found[f"{here}.self_attn.o_proj.weight"] = (HIDDEN, HEADS * HEAD)
+        if qkv_biases:
+            for name, heads in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
+                found[f"{here}.self_attn.{name}_proj.bias"] = (heads * HEAD,)
         if not experts:
             found[f"{here}.post_attention_layernorm.weight"] = (HIDDEN,)
         for part in [f"mlp.experts.{n}" for n in range(experts)] or ["mlp"]:
@@ -43,12 +46,12 @@ def shapes(layers: int, experts: int) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def write(folder: Path, layers: int, experts: int) -> None:
+def write(folder: Path, layers: int, experts: int, qkv_biases: bool) -> None:
     folder.mkdir(parents=True)
     torch.manual_seed(1)
     weights = {
         name: (torch.ones(shape) if len(shape) == 1 else torch.randn(shape) * 0.05).bfloat16()
-        for name, shape in shapes(layers, experts).items()
+        for name, shape in shapes(layers, experts, qkv_biases).items()
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     moe = {
@@ -88,4 +91,4 @@ def write(folder: Path, layers: int, experts: int) -> None:
 
 if __name__ == "__main__":
     about = json.loads(sys.argv[2])
-    write(Path(sys.argv[1]), about["layers"], about["experts"])
+    write(Path(sys.argv[1]), about["layers"], about["experts"], about["qkv_biases"])

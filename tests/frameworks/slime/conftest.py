@@ -1,0 +1,8 @@
+"""Real engines are started here as in the tests with SGLang alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "sglang"))
