@@ -1,4 +1,4 @@
-"""slime's own train.py, run twice: without the plugin and with it.
+"""slime's own train.py and train_async.py, run twice: without the plugin and with it.
 
 What of it is not slime's, and what a CPU cannot show, is in this folder's README.
 """
@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, Case]] = {
     "distributed-DP2": ("env", Case()),
     "distributed-TP2": ("launch", Case(tp=2)),
     "distributed-EP2": ("env", Case(ep=2)),
+    "distributed-async": ("env", Case(script="train_async.py")),
     "tensor-TP2": ("launch", Case("tensor", tp=2)),
     "disk-PP2": ("env", Case("disk", pp=2)),
     "delta-TP2": ("launch", Case("delta", tp=2, engines=2)),
