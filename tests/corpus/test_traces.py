@@ -169,7 +169,8 @@ def test_engines_and_their_trainer_come_without_sglangs_own_merge(merged_of):
     merged = merged_of("sglang/tp2")
     alone = [merged_of(label(path)) for path in FILES if path.parent.name == "tp2"]
     assert len(merged.slices) == sum(len(one.slices) for one in alone)
-    processes = " | ".join({merged.process_of(event) for event in merged.slices})
+    one_of_each = {event["pid"]: event for event in merged.slices}
+    processes = " | ".join(map(merged.process_of, one_of_each.values()))
     for rank in (0, 1):
         assert re.search(rf"engine[^|]*\btp{rank}\b", processes)
     assert "merged-run1" in merged.said()
