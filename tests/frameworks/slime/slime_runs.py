@@ -39,6 +39,8 @@ class Case:
     engines: int = 1
     #: As a real Qwen2 has them: without them a real engine would not know what to add.
     qkv_biases: bool = False
+    #: Trainers and engines give way to each other, as far as that shows on a CPU.
+    offload: bool = False
     #: Of slime's.
     script: str = "train.py"
     more: tuple[str, ...] = field(default=())
@@ -211,7 +213,8 @@ def arguments(case: Case, model: Path, out: Path, fleet: Fleet) -> list[str]:
             "update-weight-delta-checksum": "xxh3-128",
         }
     if case.transport == "tensor":
-        flags += ["colocate", "no-offload-train", "no-offload-rollout"]
+        flags.append("colocate")
+        flags += [] if case.offload else ["no-offload-train", "no-offload-rollout"]
     named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     engines = ["--rollout-external-engine-addrs", *(f"127.0.0.1:{port}" for port in fleet.engines)]
     evaluation = ["--eval-prompt-data", "own", str(model.with_suffix(".prompts.jsonl"))]
@@ -231,6 +234,7 @@ def stand_in_engines(
                 [
                     *(str(places.python), str(HERE / "on_cpu" / "stand_in_engine.py")),
                     *(str(model), str(index), str(case.gpus), str(out / f"engine{index}.jsonl")),
+                    *(["--offload"] if case.offload else []),
                 ],
                 env=environ,
                 stdin=subprocess.PIPE,
@@ -272,6 +276,7 @@ def run_job(
     seen.mkdir(parents=True)
     model = out / "model"
     with tempfile.TemporaryDirectory(prefix="sl-") as temporary:  # sockets have short paths
+        Path(temporary, "torch_memory_saver_hook_mode_preload.abi3.so").touch()
         environ = job_environment(places, seen, Path(temporary))
         _checked(
             [str(places.python), str(HERE / "on_cpu" / "make_checkpoint.py"), str(model), _about(case)],

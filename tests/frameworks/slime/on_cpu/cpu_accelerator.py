@@ -18,6 +18,7 @@ def install() -> None:
     torch.cuda.get_device_properties = lambda *_: _Device()
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.ipc_collect = lambda: None
+    torch._C._host_emptyCache = lambda: None
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
         setattr(torch.cuda, name, lambda *_: 0)
     # Compiling would take longer than everything else, and ask CUDA what only Megatron is answered.

@@ -1,6 +1,6 @@
 """Stands in for a rollout engine: speaks as much of SGLang's HTTP as slime asks for, and holds real weights.
 
-``stand_in_engine.py MODEL INDEX GPUS OUT``: prints its port. It is no SGLang: it generates words that depend
+``stand_in_engine.py MODEL INDEX GPUS OUT [--offload]``: prints its port. It is no SGLang: it generates words that depend
 on the prompt and the seed alone. What it applied, with a digest of every tensor after each version, goes to
 ``OUT``. Its own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the
 timeline is on, with the fields that the hooks in SGLang give; for those see tests/frameworks/sglang.
@@ -24,8 +24,8 @@ WORDS = 128
 
 
 class Engine:
-    def __init__(self, model: Path, gpus: int, out: Path) -> None:
-        self.model, self._gpus, self._out = model, gpus, out
+    def __init__(self, model: Path, gpus: int, out: Path, *, offload: bool) -> None:
+        self.model, self._gpus, self._out, self._offload = model, gpus, out, offload
         self.received = ReceivedWeights(model)
         self._one_at_a_time = threading.RLock()
         self._buckets: dict[tuple[str, str], int] = {}
@@ -56,7 +56,7 @@ class Engine:
 
     def _settings(self) -> dict[str, Any]:
         """What slime compares with its own idea of an engine."""
-        return {"model_path": str(self.model), "enable_memory_saver": False}
+        return {"model_path": str(self.model), "enable_memory_saver": self._offload}
 
     def _init_weights_update_group(self, body: dict[str, Any]) -> None:
         self.received.join(
@@ -165,7 +165,7 @@ def main() -> None:
     model, index, gpus, out = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     if os.environ.get("SLIME_PROFILER"):
         timeline.start(role="engine", rank=0, world_size=1, engine={"index": index})
-    Handler.engine = Engine(model, gpus, out)
+    Handler.engine = Engine(model, gpus, out, offload="--offload" in sys.argv)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)  # noqa: T201 - a program
     threading.Thread(target=server.serve_forever, daemon=True).start()
