@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ from slime_profiler_plugin.merge import parse_choice
 
 from ._cache import CacheState, update_cache
 from ._column import Table, TableColumn
-from ._engine import connect, fetch
+from ._engine import TablesError, connect, fetch
 from ._ranks_view import COLUMNS as RANKS_COLUMNS
 from ._ranks_view import ranks_view
 from ._rollout_view import COLUMNS as ROLLOUT_COLUMNS
@@ -110,4 +111,18 @@ class RunTables:
         Raises `TablesError`.
         """
         names, rows = fetch(self._connection, query)
-        return Table("sql", tuple(TableColumn(name, "", "as the query says") for name in names), rows)
+        if not names:
+            raise TablesError("the query asks for nothing")
+        return Table(
+            "sql", tuple(TableColumn(name, "", "as the query says") for name in _unique(names)), rows
+        )
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names that several columns have get a number, as in the engine's own subqueries: a, a_1."""
+    told: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        free = (each for each in numbered if each not in told and each not in names)
+        told.append(next(free) if name in told else name)
+    return told
