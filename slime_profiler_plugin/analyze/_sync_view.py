@@ -194,8 +194,8 @@ WITH {_KEYS}, pieces AS (
     {_SOURCE_RATES}
   FROM moves GROUP BY ALL
 ), totals AS (
-  SELECT attempt, sync, source, count(*) AS buckets, CAST(sum(bytes) AS BIGINT) AS bytes,
-    CAST(sum(tensors) AS BIGINT) AS tensors FROM sizes GROUP BY ALL
+  SELECT attempt, sync, source, count(*) AS buckets, try_cast(sum(bytes) AS BIGINT) AS bytes,
+    try_cast(sum(tensors) AS BIGINT) AS tensors FROM sizes GROUP BY ALL
 ), best AS (
   SELECT transport, name, max(bytes / dur_ns) AS gb_s FROM sync_phases
   WHERE bytes > 0 AND dur_ns > 0
