@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from slime_profiler_plugin._show import escape_controls
 from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import Damage, find_runs, is_run_folder
 
@@ -28,6 +27,10 @@ class RunRefusedError(Exception):
 def _can_be_asked_for(name: str) -> bool:
     """Whether a query can hold it: text without control characters."""
     return _UNASKABLE.search(name) is None
+
+
+def _write_out(name: str) -> str:
+    return _UNASKABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), name)
 
 
 class RunFolder(NamedTuple):
@@ -63,7 +66,7 @@ class LogFolder:
             return []
         problems.extend(map(str, damage))
         problems.extend(
-            f"{escape_controls(name)}: a name that no address can hold; give it another"
+            f"{_write_out(name)}: a name that no address can hold; give it another"
             for name in found
             if not _can_be_asked_for(name)
         )
