@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from slime_profiler_plugin.read import Damage, ReadError, check_run_folder
 
 from ._engine import connect, load_duckdb
-from ._load import CREATE, RecordFile, add_damage, find_files, load_files
+from ._load import CREATE, RecordFile, add_damage, find_files, load_files, path_text
 from ._tables import derive_tables
 
 #: A cache of another layout has another name.
@@ -50,14 +50,14 @@ def cache_folder() -> Path:
     return base / "slime-profiler" / "tables"
 
 
-def update_cache(run: Path, folder: Path | None = None) -> CacheState:
+def update_cache(run: Path, folder: Path | None = None, *, anew: bool = False) -> CacheState:
     """Bring the tables of the run in `run` up to date, in `folder`, by default `cache_folder`.
 
-    Raises `FolderOfRunsError` and `ReadError` for what is no run, or when the cache's folder cannot be
-    written, and `TablesUnavailableError`.
+    With `anew`, nothing of what is there is used. Raises `FolderOfRunsError` and `ReadError` for what is no
+    run, or when the cache cannot be written, and `TablesUnavailableError`.
     """
     check_run_folder(run)
-    load_duckdb()
+    duckdb = load_duckdb()
     begun = time.perf_counter()
     folder = folder or cache_folder()
     key = hashlib.sha256(os.fsencode(run.resolve())).hexdigest()[:24]
@@ -65,9 +65,11 @@ def update_cache(run: Path, folder: Path | None = None) -> CacheState:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _alone(path.with_suffix(".lock")):
-            read, unchanged = _update(run, path)
-    except OSError as error:
-        raise ReadError(f"the cache {folder} cannot be written: {error}; set XDG_CACHE_HOME") from error
+            read, unchanged = _update(run, path, anew=anew)
+    except (OSError, duckdb.Error) as error:
+        # The engine says in many words that its database is of no use now; the reason stands behind them.
+        reason = str(error).rpartition("Original error: ")[2].partition("\n")[0]
+        raise ReadError(f"the cache {folder} cannot be written: {reason}; set XDG_CACHE_HOME") from error
     return CacheState(path, read, unchanged, time.perf_counter() - begun, path.stat().st_size)
 
 
@@ -79,14 +81,17 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def _update(run: Path, path: Path) -> tuple[int, int]:
+def _update(run: Path, path: Path, *, anew: bool) -> tuple[int, int]:
     damage: list[Damage] = []
     files = find_files(run, damage)
-    known = _known_files(path)
-    wanted = {str(each.path.resolve()): each for each in files}
+    known = None if anew else _known_files(path)
+    wanted = {path_text(each.path.resolve()): each for each in files}
+    scratch_prefix = f".making-{path.stem}-"
+    for left in path.parent.glob(f"{scratch_prefix}*"):  # by a process that was killed: nobody else is here
+        shutil.rmtree(left, ignore_errors=True)
     if known is not None and known == {name: _identity(each) for name, each in wanted.items()} and not damage:
         return 0, len(files)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=path.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix, dir=path.parent) as scratch:
         new = Path(scratch) / "tables.duckdb"
         if known is not None:
             shutil.copyfile(path, new)
@@ -143,7 +148,7 @@ def _apply(
     if numbered:
         connection.executemany(
             "INSERT INTO loading.files VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(n, str(f.path.resolve()), f.folder, f.stem, *_identity(f)) for n, f in numbered],
+            [(n, path_text(f.path.resolve()), f.folder, f.stem, *_identity(f)) for n, f in numbered],
         )
         load_files(connection, numbered, scratch)
     add_damage(connection, None, damage)

@@ -25,6 +25,10 @@ class TablesError(ValueError):
     """A query is wrong, or may not do what it asks for; the message is the engine's."""
 
 
+class CacheDamagedError(TablesError):
+    """The file of the tables cannot be read; making it anew mends that."""
+
+
 def load_duckdb() -> Any:
     """The module. Raises `TablesUnavailableError`."""
     try:
@@ -39,7 +43,8 @@ def connect(path: Path, *, read_only: bool, temporary: Path | None = None) -> An
     """A connection to the database at `path`.
 
     One that is `read_only` can reach no other file and no network, and that cannot be undone from SQL.
-    With `temporary`, what does not fit memory goes there. Raises `TablesUnavailableError`.
+    With `temporary`, what does not fit memory goes there. Raises `TablesUnavailableError`, and an error
+    of the engine where the file cannot be used.
     """
     duckdb = load_duckdb()
     # Attached to an engine of its own: one that is asked for a path twice in a process gives the first again,
@@ -67,5 +72,7 @@ def fetch(
         if answer is None or answer.description is None:
             return [], []
         return [column[0] for column in answer.description], answer.fetchall()
+    except (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException) as error:
+        raise CacheDamagedError(str(error)) from error
     except duckdb.Error as error:
         raise TablesError(str(error)) from error

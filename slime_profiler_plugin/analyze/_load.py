@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -68,17 +71,19 @@ _NEEDED: Final = {
     "device": ("id", "start_ns", "dur_ns", "uncertainty_ns"),
     "clock": ("mono_ns", "unix_ns", "error_ns"),
 }
-_FARTHEST_NS: Final = 2**62
+#: Half the range of 64-bit nanoseconds: with an offset that is no larger, a time still fits.
+FARTHEST_NS: Final = 2**62
 _UNREADABLE: Final = "kind IS NULL " + "".join(
     f"OR (kind = '{kind}' AND ({' OR '.join(f'{name} IS NULL' for name in names)})) "
     for kind, names in _NEEDED.items()
 )
 _IMPOSSIBLE: Final = (
-    f"kind IN ('phase', 'open', 'mark', 'device') AND (start_ns < 0 OR start_ns > {_FARTHEST_NS} "
-    f"OR coalesce(dur_ns, 0) < 0 OR coalesce(dur_ns, 0) > {_FARTHEST_NS})"
+    f"kind IN ('phase', 'open', 'mark', 'device') AND (start_ns < 0 OR coalesce(dur_ns, 0) < 0 "
+    f"OR start_ns > {FARTHEST_NS} - coalesce(dur_ns, 0) OR coalesce(seen_ns, 0) > {FARTHEST_NS})"
 )
 #: The engine takes these in a name for a pattern.
 _PATTERN: Final = frozenset("*?[]{}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: So many re-encoded lines are written at once.
 _BATCH: Final = 5000
 
@@ -90,6 +95,11 @@ CREATE: Final = (
     lost BIGINT, reason VARCHAR)""",
     f"CREATE TABLE IF NOT EXISTS loading.lines (file INTEGER, {_COLUMNS})",
 )
+
+
+def path_text(path: Path | str) -> str:
+    """A path as the engine can keep it: of a name that is no UTF-8, the other bytes are written out."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 class RecordFile(NamedTuple):
@@ -117,8 +127,13 @@ def find_files(folder: Path, damage: list[Damage]) -> list[RecordFile]:
         except OSError as error:
             damage.append(Damage(str(path), "refused", error.strerror or str(error)))
             continue
+        if not stat.S_ISREG(about.st_mode):  # a pipe would keep us waiting for ever
+            damage.append(Damage(str(path), "refused", "not a file"))
+            continue
         stem, segment = f"{match['pid']}-{match['start']}", match["segment"] or ""
-        each = RecordFile(path, path.parent.name, stem, about.st_size, about.st_mtime_ns, about.st_ino)
+        each = RecordFile(
+            path, path_text(path.parent.name), stem, about.st_size, about.st_mtime_ns, about.st_ino
+        )
         key = (each.folder, stem, segment)
         if key not in found or match["gz"] is None:
             found[key] = each
@@ -127,8 +142,8 @@ def find_files(folder: Path, damage: list[Damage]) -> list[RecordFile]:
 
 def load_files(connection: Any, files: Sequence[tuple[int, RecordFile]], scratch: Path) -> None:
     """Add the lines of `files`, each under its number, and what is wrong with them."""
-    plain = [(number, each) for number, each in files if not _PATTERN & set(str(each.path.absolute()))]
-    odd = [number for number, each in files if _PATTERN & set(str(each.path.absolute()))]
+    odd = [number for number, each in files if _is_odd(each.path)]
+    plain = [(number, each) for number, each in files if not _is_odd(each.path)]
     if plain:
         try:
             _load_plain(connection, plain)
@@ -139,6 +154,12 @@ def load_files(connection: Any, files: Sequence[tuple[int, RecordFile]], scratch
     for number in sorted(set(odd)):
         connection.execute("DELETE FROM loading.lines WHERE file = ?", [number])
         _load_carefully(connection, number, by_number[number].path, scratch)
+
+
+def _is_odd(path: Path) -> bool:
+    """Whether the engine cannot open a file of that name, or would open others."""
+    name = str(path.absolute())
+    return bool(_PATTERN & set(name) or _SURROGATE.search(name))
 
 
 def _load_plain(connection: Any, files: Sequence[tuple[int, RecordFile]]) -> None:
@@ -221,5 +242,12 @@ def add_damage(connection: Any, number: int | None, damage: Sequence[Damage]) ->
     for each in damage:
         connection.execute(
             "INSERT INTO loading.damage VALUES (?, ?, ?, ?, ?, ?)",
-            [number, each.file, each.kind, each.line, max(each.lost, each.line is not None), each.reason],
+            [
+                number,
+                path_text(each.file),
+                each.kind,
+                each.line,
+                max(each.lost, each.line is not None),
+                path_text(each.reason),
+            ],
         )

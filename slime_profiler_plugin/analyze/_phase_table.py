@@ -100,6 +100,8 @@ def _column_order(column: Column) -> tuple[str, int]:
 def _outline(names: Iterable[str], parents: dict[str, tuple[str, ...]]) -> list[tuple[str, int]]:
     """Names with their depth, each parent before its children, otherwise as in the vocabulary."""
     present = sorted(names, key=lambda name: (_BUILT_IN_ORDER.get(name, len(_BUILT_IN_ORDER)), name))
+    # Of several parents that ran, the one that is named first: of the others, most have it now and then.
+    above = {name: next((p for p in parents.get(name, ()) if p in present), None) for name in present}
     outline: list[tuple[str, int]] = []
     placed: set[str] = set()
 
@@ -109,11 +111,11 @@ def _outline(names: Iterable[str], parents: dict[str, tuple[str, ...]]) -> list[
         placed.add(name)
         outline.append((name, depth))
         for child in present:
-            if name in parents.get(child, ()):
+            if above[child] == name:
                 place(child, depth + 1)
 
     for name in present:
-        if not any(parent in present for parent in parents.get(name, ())):
+        if above[name] is None:
             place(name, 0)
     for name in present:  # parents that are each other's children
         place(name, 0)

@@ -38,7 +38,7 @@ WITH own AS (
   SELECT r.*, CASE WHEN rollout_name = 'initial' THEN -1 ELSE r.rollout END AS turn
   FROM rank_phases r WHERE rollout_name IS NOT NULL
 ), chosen AS (
-  SELECT process, name, count(*) AS rollouts, CAST(sum(count) AS BIGINT) AS n,
+  SELECT process, name, count(*) AS rollouts, try_cast(sum(count) AS BIGINT) AS n,
     sum(total_ns) / 1e6 AS total_ms, median(total_ns) / 1e6 AS median_ms,
     max(longest_ns) / 1e6 AS longest_ms, sum(device_ns) / 1e6 AS device_ms,
     max(turn) AS last_turn, arg_max(total_ns, turn) AS last_ns

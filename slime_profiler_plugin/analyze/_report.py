@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from slime_profiler_plugin.merge import parse_choice
 
 from ._cache import CacheState, update_cache
 from ._column import Table, TableColumn
-from ._engine import connect, fetch
+from ._engine import CacheDamagedError, TablesError, connect, fetch
 from ._ranks_view import COLUMNS as RANKS_COLUMNS
 from ._ranks_view import ranks_view
 from ._rollout_view import COLUMNS as ROLLOUT_COLUMNS
@@ -29,6 +31,9 @@ VIEW_COLUMNS: Final[dict[str, tuple[TableColumn, ...]]] = {
 VIEWS: Final = tuple(VIEW_COLUMNS)
 #: Those that fit a screen.
 DEFAULT_VIEWS: Final = ("rollout", "sync", "ranks")
+#: Other alphabets have digits too, and a record may name a rollout with them.
+_NUMBER: Final = re.compile("[0-9]+")
+_Answer = TypeVar("_Answer")
 
 
 class NoDataError(ValueError):
@@ -44,8 +49,9 @@ class RunTables:
     """
 
     def __init__(self, run: Path | str, cache: Path | None = None) -> None:
-        self.cache: CacheState = update_cache(Path(run), cache)
-        self._connection = connect(self.cache.path, read_only=True)
+        self._run = Path(run)
+        self._folder = cache
+        self._open(anew=False)
 
     def __enter__(self) -> RunTables:
         return self
@@ -59,16 +65,29 @@ class RunTables:
         """Give the file of the cache back."""
         self._connection.close()
 
+    def _open(self, *, anew: bool) -> None:
+        self.cache: CacheState = update_cache(self._run, self._folder, anew=anew)
+        self._connection = connect(self.cache.path, read_only=True)
+
+    def _ask(self, question: Callable[[Any], _Answer]) -> _Answer:
+        """What `question` finds; where the cache turns out to be damaged, it is made anew once."""
+        try:
+            return question(self._connection)
+        except CacheDamagedError:
+            self._connection.close()
+            self._open(anew=True)
+            return question(self._connection)
+
     def rollouts(self) -> list[str]:
         """Every rollout that a phase names, as text, in order."""
-        _, rows = fetch(
-            self._connection, f"SELECT DISTINCT rollout_name FROM rollout_spans ORDER BY {ROLLOUT_ORDER}"
-        )
+        query = f"SELECT DISTINCT rollout_name FROM rollout_spans ORDER BY {ROLLOUT_ORDER}"
+        _, rows = self._ask(lambda connection: fetch(connection, query))
         return [row[0] for row in rows]
 
     def unreadable(self) -> list[dict[str, Any]]:
         """What could not be read: path, kind, line, lost, reason."""
-        names, rows = fetch(self._connection, "SELECT * FROM damage ORDER BY path, line")
+        query = "SELECT * FROM damage ORDER BY path, line"
+        names, rows = self._ask(lambda connection: fetch(connection, query))
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def choose(self, text: str) -> list[str]:
@@ -79,7 +98,7 @@ class RunTables:
         elif choice == "latest":
             chosen = known[-1:]
         elif isinstance(choice, tuple):
-            chosen = [r for r in known if r.isdigit() and choice[0] <= int(r) < choice[1]]
+            chosen = [r for r in known if _NUMBER.fullmatch(r) and choice[0] <= int(r) < choice[1]]
         else:
             chosen = [r for r in known if r == str(choice)]
         if not chosen:
@@ -95,13 +114,13 @@ class RunTables:
         """
         chosen = self.rollouts() if rollouts is None else list(rollouts)
         if name == "rollout":
-            return rollout_view(self._connection, chosen)
+            return self._ask(lambda connection: rollout_view(connection, chosen))
         if name == "sync":
-            return sync_view(self._connection, chosen, link_gb_s)
+            return self._ask(lambda connection: sync_view(connection, chosen, link_gb_s))
         if name == "bucket":
-            return bucket_view(self._connection, chosen)
+            return self._ask(lambda connection: bucket_view(connection, chosen))
         if name == "ranks":
-            return ranks_view(self._connection, chosen)
+            return self._ask(lambda connection: ranks_view(connection, chosen))
         raise ValueError(f"no view {name!r}; there are {', '.join(VIEWS)}")
 
     def sql(self, query: str) -> Table:
@@ -109,5 +128,19 @@ class RunTables:
 
         Raises `TablesError`.
         """
-        names, rows = fetch(self._connection, query)
-        return Table("sql", tuple(TableColumn(name, "", "as the query says") for name in names), rows)
+        names, rows = self._ask(lambda connection: fetch(connection, query))
+        if not names:
+            raise TablesError("the query asks for nothing")
+        return Table(
+            "sql", tuple(TableColumn(name, "", "as the query says") for name in _unique(names)), rows
+        )
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names that several columns have get a number, as in the engine's own subqueries: a, a_1."""
+    told: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        free = (each for each in numbered if each not in told and each not in names)
+        told.append(next(free) if name in told else name)
+    return told

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -15,12 +16,21 @@ from ._listing_text import TextTable
 
 FORMATS: Final = ("table", "json", "csv", "markdown")
 #: What begins like this, a spreadsheet takes for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+#: What Markdown obeys inside a cell, and how it is said there.
+_ESCAPED: Final = str.maketrans(
+    {**{letter: f"\\{letter}" for letter in "\\|`*[]"}, "&": "&amp;", "<": "&lt;", "\n": " ", "\r": " "}
+)
+#: What a terminal may obey and JSON does not write out by itself.
+_OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: Smaller than that, three digits after the point say nothing.
+_SMALL: Final = 0.0005
 
 
-def text_table(table: Table) -> TextTable:
-    """With numbers to the right; columns in which nothing stands are left out."""
-    kept = [i for i, _ in enumerate(table.columns) if any(_says(row[i]) for row in table.rows)] or [0]
+def text_table(table: Table, *, every_column: bool = False) -> TextTable:
+    """With numbers to the right; without columns in which nothing stands, except with `every_column`."""
+    places = range(len(table.columns))
+    kept = [i for i in places if every_column or any(_says(row[i]) for row in table.rows)] or [0]
     numbers = [i for i in kept if all(row[i] is None or _is_number(row[i]) for row in table.rows)]
     return TextTable(
         tuple(table.columns[i].name for i in kept),
@@ -40,7 +50,8 @@ def tables_json(tables: Sequence[Table], **about: Any) -> str:
         table.name: {"columns": [c._asdict() for c in table.columns], "rows": table.records()}
         for table in tables
     }
-    return json.dumps(_plain({**about, "views": views}), indent=1, ensure_ascii=False)
+    told = json.dumps(_plain({**about, "views": views}), indent=1, ensure_ascii=False)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", told)
 
 
 def table_csv(table: Table) -> str:
@@ -52,11 +63,11 @@ def table_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def table_markdown(table: Table) -> str:
-    """As a pipe table; text cannot leave its cell."""
-    shown = text_table(table)
+def table_markdown(table: Table, *, every_column: bool = False) -> str:
+    """As a pipe table, with the columns of `text_table`; text cannot leave its cell."""
+    shown = text_table(table, every_column=every_column)
     lines = [
-        _pipe(shown.columns),
+        _pipe([_escape(name) for name in shown.columns]),
         _pipe(["--:" if name in shown.numbers else "---" for name in shown.columns]),
         *(_pipe([_escape(cell) for cell in row]) for row in shown.rows),
     ]
@@ -68,9 +79,7 @@ def _pipe(cells: Sequence[str]) -> str:
 
 
 def _escape(cell: str) -> str:
-    for old, new in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("\n", " "), ("\r", " "), ("`", "\\`")):
-        cell = cell.replace(old, new)
-    return cell
+    return cell.translate(_ESCAPED)
 
 
 def _tame(value: Any) -> Any:
@@ -87,7 +96,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) < 1e9 else f"{value:.3g}"
+        # Without a sign for a zero.
+        return f"{value or 0.0:.3f}" if value == 0 or _SMALL <= abs(value) < 1e9 else f"{value:.3g}"
     return str(value)
 
 

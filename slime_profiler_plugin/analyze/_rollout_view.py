@@ -59,18 +59,19 @@ WITH spans AS (
   UNION ALL SELECT attempt, rollout_name, role, 'any', start_ns, end_ns FROM roles
 ), {covered("shares", "sets", "attempt, rollout_name, role, activity")}, wide AS (
   SELECT attempt, rollout_name, role,
-    coalesce(max(ms) FILTER (activity = 'generate'), 0) AS generate_ms,
-    coalesce(max(ms) FILTER (activity = 'train'), 0) AS train_ms,
-    coalesce(max(ms) FILTER (activity = 'sync'), 0) AS sync_ms,
-    coalesce(max(ms) FILTER (activity = 'eval'), 0) AS eval_ms,
-    coalesce(max(ms) FILTER (activity = 'any four'), 0) AS four,
-    coalesce(max(ms) FILTER (activity = 'any'), 0) AS every
-  FROM (SELECT *, ns / 1e6 AS ms FROM shares) GROUP BY ALL
+    coalesce(max(ns) FILTER (activity = 'generate'), 0) AS generate_ns,
+    coalesce(max(ns) FILTER (activity = 'train'), 0) AS train_ns,
+    coalesce(max(ns) FILTER (activity = 'sync'), 0) AS sync_ns,
+    coalesce(max(ns) FILTER (activity = 'eval'), 0) AS eval_ns,
+    coalesce(max(ns) FILTER (activity = 'any four'), 0) AS four,
+    coalesce(max(ns) FILTER (activity = 'any'), 0) AS every
+  FROM shares GROUP BY ALL
 ), counts AS (
   SELECT attempt, rollout_name, role, count(DISTINCT process) AS processes FROM roles GROUP BY ALL
 )
-SELECT attempt, rollout_name, role, processes, wall_ms, generate_ms, train_ms, sync_ms, eval_ms,
-  every - four, wall_ms - every, generate_ms + train_ms + sync_ms + eval_ms - four,
+SELECT attempt, rollout_name, role, processes, wall_ms, generate_ns / 1e6, train_ns / 1e6, sync_ns / 1e6,
+  eval_ns / 1e6, (every - four) / 1e6, (end_ns - start_ns - every) / 1e6,
+  (generate_ns + train_ns + sync_ns + eval_ns - four) / 1e6,
   trend, score, coalesce(score > 3.5, is_odd, false)
 FROM wide JOIN counts USING (attempt, rollout_name, role) JOIN told USING (attempt, rollout_name)
 ORDER BY attempt, {ROLLOUT_ORDER}, role <> 'all', role

@@ -177,7 +177,7 @@ WITH {_KEYS}, pieces AS (
   UNION ALL SELECT attempt, sync, source, 'listed', start_ns, end_ns FROM parts
   WHERE is_source AND name IN ({_LISTED})
 ), {covered("shares", "sets", "attempt, sync, source, kind")}, named AS (
-  SELECT attempt, sync, source, sum(ns) FILTER (kind = 'named') / 1e6 AS named_ms,
+  SELECT attempt, sync, source, sum(ns) FILTER (kind = 'named') AS named_ns,
     (sum(ns) FILTER (kind = 'named') - coalesce(sum(ns) FILTER (kind = 'listed'), 0)) / 1e6 AS other_ms
   FROM shares GROUP BY ALL
 ), engines AS (
@@ -194,8 +194,8 @@ WITH {_KEYS}, pieces AS (
     {_SOURCE_RATES}
   FROM moves GROUP BY ALL
 ), totals AS (
-  SELECT attempt, sync, source, count(*) AS buckets, CAST(sum(bytes) AS BIGINT) AS bytes,
-    CAST(sum(tensors) AS BIGINT) AS tensors FROM sizes GROUP BY ALL
+  SELECT attempt, sync, source, count(*) AS buckets, try_cast(sum(bytes) AS BIGINT) AS bytes,
+    try_cast(sum(tensors) AS BIGINT) AS tensors FROM sizes GROUP BY ALL
 ), best AS (
   SELECT transport, name, max(bytes / dur_ns) AS gb_s FROM sync_phases
   WHERE bytes > 0 AND dur_ns > 0
@@ -205,17 +205,18 @@ WITH {_KEYS}, pieces AS (
   FROM best GROUP BY ALL
 ), hidden AS (
   SELECT e.attempt, e.sync, e.source,
-    sum(least(b.end_ns, e.end_ns) - greatest(b.start_ns, e.start_ns)) / 1e6 AS hidden_ms
+    sum(least(b.end_ns, e.end_ns) - greatest(b.start_ns, e.start_ns)) AS hidden_ns
   FROM extents e JOIN busy_spans b ON b.attempt = e.attempt AND b.start_ns < e.end_ns
     AND b.end_ns > e.start_ns GROUP BY ALL
 ), joined AS (
-  SELECT k.*, (x.end_ns - x.start_ns) / 1e6 AS wall_ms, (o.end_ns - o.start_ns) / 1e6 AS source_ms,
+  SELECT k.*, x.end_ns - x.start_ns AS wall_ns, wall_ns / 1e6 AS wall_ms, o.end_ns - o.start_ns AS source_ns,
+    source_ns / 1e6 AS source_ms,
     t.buckets, t.bytes, t.tensors, coalesce(g.engines, 0) AS engines,
     {", ".join(f"coalesce(p.{n}_ms, 0) AS {n}_ms" for n, _ in _PIECES)},
     {", ".join(f"coalesce(g.{n}_ms, 0) AS {n}_ms" for n, _ in _ENGINE)},
     coalesce(n.other_ms, 0) AS other_ms,
-    CASE WHEN o.process IS NOT NULL THEN coalesce(n.named_ms, 0) END AS named_ms,
-    coalesce(h.hidden_ms, 0) AS hidden_ms,
+    CASE WHEN o.process IS NOT NULL THEN coalesce(n.named_ns, 0) END AS named_ns,
+    coalesce(h.hidden_ns, 0) AS hidden_ns,
     {", ".join(f"{'g' if p.startswith('engine') else 'r'}.{h}_gb_s" for h, p, _ in _HOPS)},
     coalesce($link, s.gb_s) AS link,
     CASE WHEN $link IS NOT NULL THEN 'configured' WHEN s.gb_s IS NOT NULL
@@ -229,8 +230,9 @@ WITH {_KEYS}, pieces AS (
   SELECT *, bytes / link / 1e6 AS bound_ms, {_pole([*(n for n, _ in _PIECES), "other"])} AS pole FROM joined
 )
 SELECT attempt, rollout_name, sync, source, transport, weight_version, wall_ms, source_ms, buckets, bytes,
-  tensors, engines, {", ".join(f"{n}_ms" for n in _TIMES)}, named_ms, source_ms - named_ms,
-  named_ms / nullif(source_ms, 0), wall_ms - hidden_ms, CASE WHEN wall_ms IS NOT NULL THEN hidden_ms END,
+  tensors, engines, {", ".join(f"{n}_ms" for n in _TIMES)}, named_ns / 1e6, (source_ns - named_ns) / 1e6,
+  named_ns / nullif(source_ns, 0), (wall_ns - hidden_ns) / 1e6,
+  CASE WHEN wall_ns IS NOT NULL THEN hidden_ns / 1e6 END,
   {", ".join(f"{h}_gb_s" for h, _, _ in _HOPS)}, bound_ms, link, basis, wall_ms / nullif(bound_ms, 0),
   CASE WHEN pole.ms > 0 THEN pole.name END, CASE WHEN pole.ms > 0 THEN pole.ms END
 FROM poled ORDER BY attempt, sync, source

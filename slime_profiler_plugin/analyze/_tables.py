@@ -9,6 +9,7 @@ from slime_profiler_plugin.schema import INITIAL
 
 from ._activities import ACTIVITIES, OTHER
 from ._column import TableColumn, read_columns
+from ._load import FARTHEST_NS
 
 _REFERENCE: Final = "monotonic clock of the reference process (the driver, else the first), ns"
 
@@ -103,12 +104,13 @@ device_ns | ns | sum of device event brackets; NULL: none
 """),
 }
 
-_PROCESSES: Final = """
+_PROCESSES: Final = f"""
 CREATE OR REPLACE TABLE processes AS
 WITH firsts AS (
   SELECT f.folder, f.stem, arg_min(struct_pack(attempt := l.attempt, role := l.role, rank := l.rank,
     world_size := l.world_size, ranks := l.ranks, engine := l.engine, host := l.host, pid := l.pid,
-    incarnation := l.incarnation, start_unix_ns := l.start_unix_ns, start_ns := l.start_ns,
+    incarnation := l.incarnation, start_unix_ns := l.start_unix_ns,
+    start_ns := greatest(-{FARTHEST_NS}, least(l.start_ns, {FARTHEST_NS})),
     clock_domain := coalesce(l.clock_domain, '')), f.file) AS p
   FROM loading.lines l JOIN loading.files f USING (file) WHERE l.kind = 'process' GROUP BY ALL
 ), said AS (
@@ -117,9 +119,10 @@ WITH firsts AS (
     arg_max(l.engine, l.at_ns) AS engine
   FROM loading.lines l JOIN loading.files f USING (file) WHERE l.kind = 'identity' GROUP BY ALL
 ), seen AS (
-  SELECT f.folder, f.stem, min(l.start_ns) AS first_ns,
-    max(greatest(coalesce(l.start_ns, 0) + coalesce(l.dur_ns, 0), coalesce(l.seen_ns, 0),
-      coalesce(l.at_ns, 0), coalesce(l.mono_ns, 0))) AS last_ns, bool_or(l.kind = 'end') AS ended
+  SELECT f.folder, f.stem, bool_or(l.kind = 'end') AS ended,
+    greatest(-{FARTHEST_NS}, least(min(l.start_ns), {FARTHEST_NS})) AS first_ns,
+    least(max(greatest(coalesce(l.start_ns + coalesce(l.dur_ns, 0), 0), coalesce(l.seen_ns, 0),
+      coalesce(l.at_ns, 0), coalesce(l.mono_ns, 0))), {FARTHEST_NS}) AS last_ns
   FROM loading.lines l JOIN loading.files f USING (file) GROUP BY ALL
 )
 SELECT CAST(row_number() OVER (ORDER BY p.attempt, p.start_unix_ns, folder, stem) AS INTEGER) AS process,
@@ -212,8 +215,8 @@ _REST: Final = (
     FROM loading.lines l JOIN owners o USING (file) WHERE kind = 'drop'""",
     """CREATE OR REPLACE TABLE damage AS SELECT path, kind, line, lost, reason FROM loading.damage""",
     """CREATE OR REPLACE TABLE rank_phases AS SELECT process, rollout_name, rollout, name,
-    CAST(count(*) AS BIGINT) AS count, CAST(sum(dur_ns) AS BIGINT) AS total_ns, max(dur_ns) AS longest_ns,
-    CAST(sum(device_ns) AS BIGINT) AS device_ns FROM phases GROUP BY ALL""",
+    CAST(count(*) AS BIGINT) AS count, try_cast(sum(dur_ns) AS BIGINT) AS total_ns, max(dur_ns) AS longest_ns,
+    try_cast(sum(device_ns) AS BIGINT) AS device_ns FROM phases GROUP BY ALL""",
     """CREATE OR REPLACE TABLE rollout_phases AS SELECT attempt, process, role, rollout_name, activity,
     start_ns, end_ns FROM phases WHERE is_outer AND activity IS NOT NULL AND rollout_name IS NOT NULL
     ORDER BY attempt, rollout_name, role, start_ns""",
@@ -276,6 +279,7 @@ def _place_on_one_clock(connection: Any) -> None:
     for process, _, domain, start_ns, _ in rows:
         alignment = alignments[domain]
         offset = 0 if alignment.basis == SAME_CLOCK else alignment.to_reference(start_ns) - start_ns
+        offset = max(-FARTHEST_NS, min(offset, FARTHEST_NS - 1))
         connection.execute(
             "UPDATE processes SET clock_basis = ?, clock_offset_ns = ?, start_ns = start_ns + ?, "
             "first_ns = first_ns + ?, last_ns = last_ns + ? WHERE process = ?",

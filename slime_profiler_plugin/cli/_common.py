@@ -13,6 +13,8 @@ import click
 from slime_profiler_plugin._show import print_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from slime_profiler_plugin.merge import MergeReport
     from slime_profiler_plugin.read import FolderOfRunsError
 
@@ -24,9 +26,11 @@ FINDINGS: Final = 3
 NAME: Final = "slime-profiler"
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """Ends the program."""
+def fail(message: str, code: int, below: Iterable[str] = ()) -> NoReturn:
+    """Ends the program with one line, and those `below` it."""
     print_line(f"slime-profiler: {message}", err=True)
+    for line in below:
+        print_line(line, err=True)
     sys.exit(code)
 
 

@@ -102,7 +102,8 @@ def sql(run: Path, query: str, form: str) -> None:
     from slime_profiler_plugin.analyze import RunTables
 
     with _tables_errors("sql"), RunTables(run) as tables:
-        _print_tables(tables, [tables.sql(query)], form)
+        # What a query asks for is shown, also where it is always 0.
+        _print_tables(tables, [tables.sql(query)], form, every_column=True)
         sys.exit(FINDINGS if tables.unreadable() else 0)
 
 
@@ -123,13 +124,17 @@ def _tables_errors(verb: str) -> Iterator[None]:
     except FolderOfRunsError as found:
         list_runs_of(found, verb)
         sys.exit(FAILED)
-    except (MergeUsageError, TablesError) as error:
+    except TablesError as error:
+        # The engine repeats the query, and marks the place in the line below.
+        first, *below = str(error).rstrip().split("\n")
+        fail(first, USAGE, below)
+    except MergeUsageError as error:
         fail(str(error), USAGE)
     except (ReadError, NoDataError, TablesUnavailableError, EventFileError) as error:
         fail(str(error), FAILED)
 
 
-def _print_tables(tables: RunTables, answers: list[Table], form: str) -> None:
+def _print_tables(tables: RunTables, answers: list[Table], form: str, *, every_column: bool = False) -> None:
     from slime_profiler_plugin._show import print_cells
     from slime_profiler_plugin.analyze import table_csv, table_markdown, tables_json, text_table
 
@@ -144,8 +149,17 @@ def _print_tables(tables: RunTables, answers: list[Table], form: str) -> None:
         if form == "csv":
             click.echo(table_csv(answer), nl=False)
         elif form == "markdown":
-            click.echo(f"## {answer.name}\n\n{table_markdown(answer)}")
+            lines = (
+                table_markdown(answer, every_column=every_column).split("\n")
+                if answer.rows
+                else ["no rows", ""]
+            )
+            for line in (f"## {answer.name}", "", *lines):
+                print_line(line)
         elif form == "table":
             print_line(answer.name, bold=True)
-            print_cells(text_table(answer))
+            if answer.rows:
+                print_cells(text_table(answer, every_column=every_column))
+            else:
+                print_line("no rows")
             click.echo()

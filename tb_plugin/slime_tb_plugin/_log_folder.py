@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,20 @@ from slime_profiler_plugin.read import Damage, find_runs, is_run_folder
 ITSELF: Final = "."
 #: More runs are not listed; the newest by name stay.
 MOST_RUNS: Final = 2000
+_UNASKABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class RunRefusedError(Exception):
     """A run that is there and is not read; the message says why."""
+
+
+def _can_be_asked_for(name: str) -> bool:
+    """Whether a query can hold it: text without control characters."""
+    return _UNASKABLE.search(name) is None
+
+
+def _write_out(name: str) -> str:
+    return _UNASKABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), name)
 
 
 class RunFolder(NamedTuple):
@@ -54,15 +65,33 @@ class LogFolder:
             problems.append(f"{self.path.name}: {error.strerror}")
             return []
         problems.extend(map(str, damage))
-        return sorted(found)[-MOST_RUNS:]
+        problems.extend(
+            f"{_write_out(name)}: a name that no address can hold; give it another"
+            for name in found
+            if not _can_be_asked_for(name)
+        )
+        return sorted(filter(_can_be_asked_for, found))[-MOST_RUNS:]
 
     def open(self, key: str) -> RunFolder | None:
         """The run of that key, ``None`` where there is none.
 
         Raises `RunRefusedError` for one that leads out of the log folder.
         """
-        if key not in self.keys([]):
-            return None
+        return self.look_at(key) if self._lists(key) else None
+
+    def _lists(self, key: str) -> bool:
+        """Whether it is one of `keys`, without a look at all the others."""
+        try:
+            if is_run_folder(self.path):
+                return key == ITSELF
+            if not _can_be_asked_for(key) or key not in os.listdir(self.path):
+                return False
+            return (self.path / key).is_dir() and is_run_folder(self.path / key)
+        except OSError:
+            return False
+
+    def look_at(self, key: str) -> RunFolder:
+        """The run of one of `keys`. Raises `RunRefusedError` for one that leads out of the log folder."""
         path = self.path if key == ITSELF else self.path / key
         if not self._holds(path):
             raise RunRefusedError(f"{key} is a link that leads out of the log folder; it is not followed")

@@ -56,14 +56,32 @@ def _pieces(body: bytes) -> list[bytes] | Iterator[bytes]:
     return (body[at : at + _BLOCK] for at in range(0, len(body), _BLOCK))
 
 
+def encode(value: msgspec.Struct) -> bytes:
+    """JSON; bytes in names of files that are no UTF-8 are written out."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_written_out(msgspec.to_builtins(value)))
+
+
+def _written_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_written_out(key): _written_out(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_written_out(each) for each in value]
+    return value
+
+
 def answer(value: msgspec.Struct) -> Response:
     """One of `_answers` as JSON."""
-    return Response(msgspec.json.encode(value), JSON)
+    return Response(encode(value), JSON)
 
 
 def refuse(status: HTTPStatus, reason: str) -> Response:
     """An `ErrorAnswer`."""
-    response = Response(msgspec.json.encode(ErrorAnswer(error=reason)), JSON, status)
+    response = Response(encode(ErrorAnswer(error=reason)), JSON, status)
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         response.headers["Allow"] = "GET"
     return response

@@ -36,7 +36,7 @@ from ._live_tables import LiveTables, Snapshot
 from ._log_folder import LogFolder, RunFolder, RunRefusedError
 from ._merges import Merges, Wanted
 from ._requests import Hosts, RefusedError, check_request, check_rollout, parse_number, parse_query
-from ._responses import JSON, Response, answer, page_policy, refuse, send_file
+from ._responses import JSON, Response, answer, encode, page_policy, refuse, send_file
 from ._views import SyncName, attempts, order_phases, sync_phases, view
 
 _STATIC: Final = Path(__file__).with_name("static")
@@ -129,9 +129,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         runs = []
         for key in self._log_folder.keys(problems):
             try:
-                run = self._log_folder.open(key)
-                if run is not None:
-                    runs.append(_describe(run))
+                runs.append(_describe(self._log_folder.look_at(key)))
             except (RunRefusedError, ReadError, OSError) as error:  # noqa: PERF203 - one must not hide the others
                 problems.append(str(error))
         runs.sort(key=lambda entry: (entry.started_unix_ms or 0, entry.run_id))
@@ -279,7 +277,7 @@ class TimelinePlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard
         return Wanted(run, attempt.attempt, _choose(attempt, query), cut=query.get("cut") == "1")
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], msgspec.Struct]) -> Response:
-        return Response(self._answers.get(key, lambda: msgspec.json.encode(make())), JSON)
+        return Response(self._answers.get(key, lambda: encode(make())), JSON)
 
     # How a route becomes an application of TensorBoard's server. ---------------------------------------
 

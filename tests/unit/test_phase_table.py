@@ -4,7 +4,7 @@ import pytest
 
 from slime_profiler_plugin.analyze import Cell, Column, phase_table
 from slime_profiler_plugin.read import read_run
-from slime_profiler_plugin.testing import MS, write_synthetic_run
+from slime_profiler_plugin.testing import MS, ProcessFile, write_synthetic_run
 
 
 @pytest.fixture
@@ -48,6 +48,18 @@ def test_children_follow_their_parent(run):
         ("engine_load", 0),
         ("generate", 0),
     ]
+
+
+def test_a_phase_of_several_parents_stands_under_the_first_that_ran(tmp_path):
+    process = ProcessFile("several", pid=3, role="actor", rank=0)
+    outer = {
+        name: process.phase(name, at, at + 10, rollout=0)
+        for at, name in ((0, "log_probs"), (20, "train_step"))
+    }
+    process.phase("forward_backward", 21, 29, rollout=0, parent=outer["train_step"])
+    process.write(tmp_path)
+    outline = [(row.phase, row.depth) for row in phase_table(read_run([tmp_path / "several"]), 0).rows]
+    assert outline == [("log_probs", 0), ("train_step", 0), ("forward_backward", 1)]
 
 
 def test_an_unknown_rollout_is_named(run):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tab_requests import ROLLOUT, RUN, make_get, merge
 pytest.importorskip("duckdb")
 
 from slime_profiler_plugin.analyze import RunTables, tables_json
+from slime_profiler_plugin.read import is_run_folder
 from slime_profiler_plugin.testing import MS, write_synthetic_run
 from slime_tb_plugin._cache import Cache
 from slime_tb_plugin._views import order_phases
@@ -179,6 +182,51 @@ def test_names_that_are_markup_are_told_as_they_are(tmp_path):
     assert run["run_id"] == "<img src=x onerror=alert(1)>"
     answer = make_get(tmp_path)("/runs")
     assert answer.headers["Content-Type"] == "application/json"
+
+
+def test_a_folder_whose_name_no_query_can_hold_hides_no_other(tmp_path):
+    write_synthetic_run(tmp_path)
+    write_synthetic_run(tmp_path, run_id="other")
+    for name in ("two\nlines", os.fsdecode(b"no\xffutf"), "a b&c=d+%41"):
+        shutil.copytree(tmp_path / "other", tmp_path / name)
+    get = make_get(tmp_path)
+    told = get("/runs").json
+    assert {run["key"] for run in told["runs"]} == {"synthetic", "other", "a b&c=d+%41"}
+    assert {each.partition(": ")[0] for each in told["problems"]} == {"two\\nlines", "no\\udcffutf"}
+    for run in told["runs"]:
+        assert get("/attempts", {"run": run["key"]}).status == 200
+
+
+def test_names_of_files_that_are_no_utf_8_are_written_out(runs, get):
+    records = runs / "synthetic" / "records"
+    host = next(records.iterdir())
+    odd = records / os.fsdecode(b"host\xff")
+    host.rename(odd)
+    path = next(odd.iterdir())
+    path.write_bytes(path.read_bytes() + b"{bad\n")
+    (odd / os.fsdecode(b"no\xffrecords")).write_bytes(b"")
+    told = get("/health", {"run": "synthetic"}).json
+    assert any("host\\udcff" in each or "host\\xff" in each for each in told["damage"])
+    assert get("/attempts", {"run": "synthetic"}).status == 200
+
+
+def test_a_list_of_runs_looks_at_each_of_them_once(tmp_path, monkeypatch):
+    for number in range(5):
+        write_synthetic_run(tmp_path, run_id=f"run{number}")
+    looks: list[Path] = []
+
+    def look(folder: Path) -> bool:
+        looks.append(folder)
+        return is_run_folder(folder)
+
+    monkeypatch.setattr("slime_profiler_plugin.read.folders.is_run_folder", look)
+    monkeypatch.setattr("slime_tb_plugin._log_folder.is_run_folder", look)
+    get = make_get(tmp_path)
+    assert len(get("/runs").json["runs"]) == 5
+    assert sorted(looks) == [tmp_path, *(tmp_path / f"run{number}" for number in range(5))]
+    looks.clear()
+    assert get("/health", {"run": "run3"}).status == 200
+    assert set(looks) <= {tmp_path, tmp_path / "run3"}
 
 
 def test_a_cache_makes_each_answer_once_and_forgets_the_oldest():

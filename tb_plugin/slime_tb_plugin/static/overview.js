@@ -43,7 +43,7 @@ export async function overview(shown, signal, go) {
   return [
     element("h2", {}, "Overview"),
     element("p", { class: "quiet" },
-      "What each rollout's wall time went to. The black mark is the wall time, the line the median of the rollouts before; parts that ",
+      "What each rollout's wall time went to. The mark across a bar is the wall time, the dashed line the median of the rollouts before; parts that ",
       "run at once are drawn above one another, and so rise above the mark by their overlap. Host times; a column's name says on ",
       "hover how it was measured. Click a rollout for its ranks."),
     element("div", { class: "bar" }, element("label", {}, "Role ", picker)),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import os
+from pathlib import Path
 
 import pytest
 from planted_run import write_planted_run
 
 pytest.importorskip("duckdb")
 
-from slime_profiler_plugin.analyze import RunTables, TablesError, cache_folder
+from slime_profiler_plugin.analyze import VIEWS, RunTables, TablesError, cache_folder
+from slime_profiler_plugin.analyze._engine import load_duckdb
 from slime_profiler_plugin.layout import RunPaths
 from slime_profiler_plugin.read import FolderOfRunsError, ReadError
 from slime_profiler_plugin.testing import ProcessFile
@@ -98,6 +100,8 @@ def test_bad_lines_are_counted_and_named(tmp_path):
     [
         b'{"kind":"phase","id":1,"name":"far","start_ns":99999999999999999999,"dur_ns":1,"tid":1}\n',
         b'{"kind":"phase","id":1,"name":"back","start_ns":5,"dur_ns":-1,"tid":1}\n',
+        b'{"kind":"phase","id":1,"name":"long","start_ns":%d,"dur_ns":%d,"tid":1}\n' % (2**62, 2**62),
+        b'{"kind":"open","id":9,"name":"long","start_ns":5,"seen_ns":%d,"tid":1}\n' % (2**63 - 1),
     ],
 )
 def test_impossible_numbers_are_counted(tmp_path, line):
@@ -123,11 +127,64 @@ def test_a_newer_version_an_empty_file_and_a_torn_segment_are_told(tmp_path):
     assert told == {"4": "refused", "5": "refused", "6": "truncated"}
 
 
-@pytest.mark.parametrize("name", ["a[1]b", "a*b", "a'b\"c", "a b;--"])
+@pytest.mark.parametrize("last", [0, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("epoch", [0, 2**62])
+def test_clocks_however_far_apart_make_tables(tmp_path, epoch, last):
+    _process(tmp_path)
+    other = ProcessFile("small", pid=9, role="engine", host="far", clock_domain="far", epoch_ns=epoch)
+    other.phase("engine_load", 5, 2**62, rollout=0)
+    path = other.write(tmp_path)
+    path.write_bytes(path.read_bytes() + b'{"kind":"end","at_ns":%d,"reason":"stop"}\n' % last)
+    with RunTables(tmp_path / "small") as tables:
+        for view in VIEWS:
+            tables.view(view)
+        lengths = tables.sql("SELECT dur_ns FROM phases WHERE name = 'engine_load'").rows
+    assert lengths == [(2**62 - 5,)]
+
+
+def test_sums_beyond_64_bits_cost_no_row(tmp_path):
+    process = ProcessFile("small", pid=3, role="actor", rank=0)
+    about = {"rollout": 0, "sync": 0, "source": process.source, "bytes": 2**63 - 1, "tensors": 2**63 - 1}
+    for bucket in range(2):
+        process.phase("bucket_send", bucket, bucket + 2**61, bucket=bucket, **about)
+        process.phase("train_step", bucket, bucket + 2**62 - 10, rollout=0)
+    process.write(tmp_path)
+    with RunTables(tmp_path / "small") as tables:
+        (row,) = tables.view("sync").records()
+        assert (row["buckets"], row["bytes"], row["tensors"]) == (2, None, None)
+        assert {row["phase"] for row in tables.view("ranks").records()} == {"bucket_send", "train_step"}
+
+
+ODD_NAMES = ["a[1]b", "a*b", "a'b\"c", "a b;--", "a\nb", "\u202eab", os.fsdecode(b"a\xffb")]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_folder_of_any_name(tmp_path, name):
     (tmp_path / name).mkdir()
-    _process(tmp_path / name)
-    assert _names(tmp_path / name / "small")[0] == ["forward", "backward"]
+    path = _process(tmp_path / name)
+    path.write_bytes(path.read_bytes() + b"{bad\n")
+    path.parent.rename(path.parent.with_name(name))
+    names, unreadable, _ = _names(tmp_path / name / "small")
+    assert (names, len(unreadable)) == (["forward", "backward"], 1)
+
+
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path):
+    path = _process(tmp_path)
+    os.mkfifo(path.with_name("9-9.jsonl"))
+    names, (unreadable,), _ = _names(tmp_path / "small")
+    assert names == ["forward", "backward"]
+    assert (Path(unreadable["path"]).name, unreadable["reason"]) == ("9-9.jsonl", "not a file")
+
+
+@pytest.mark.parametrize("name", ["\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT THREE}", "1e3", "-1", " 5 "])
+def test_a_rollout_whose_name_is_no_number_is_none(tmp_path, name):
+    process = ProcessFile("small", pid=3, role="actor", rank=0)
+    process.phase("train_step", 0, 10, rollout=0)
+    process.phase("train_step", 20, 30, rollout=name)
+    process.write(tmp_path)
+    with RunTables(tmp_path / "small") as tables:
+        assert set(tables.choose("all")) == {"0", name}
+        assert tables.choose("0:9999") == ["0"]
 
 
 def test_what_is_no_run(tmp_path):
@@ -136,6 +193,46 @@ def test_what_is_no_run(tmp_path):
         RunTables(tmp_path)
     with pytest.raises(ReadError):
         RunTables(tmp_path / "absent")
+
+
+def test_a_cache_that_was_cut_off_is_made_anew(tmp_path):
+    _process(tmp_path)
+    with RunTables(tmp_path / "small") as tables:
+        path = tables.cache.path
+        wanted = [tables.view(view) for view in VIEWS]
+    whole = path.read_bytes()
+    # Behind its headers, the engine reads a file only when it is asked about it.
+    for size in (12_288, len(whole) - 262_144):
+        path.write_bytes(whole[:size])
+        with RunTables(tmp_path / "small") as tables:
+            assert [tables.view(view) for view in VIEWS] == wanted
+
+
+def test_what_a_killed_process_left_of_a_cache_goes(tmp_path):
+    _process(tmp_path)
+    with RunTables(tmp_path / "small") as tables:
+        path = tables.cache.path
+    left = path.with_name(f".making-{path.stem}-left")
+    left.mkdir()
+    (left / "tables.duckdb").write_bytes(b"half")
+    with RunTables(tmp_path / "small"):
+        assert not left.exists()
+
+
+def test_an_engine_that_cannot_write_is_told_in_one_line(tmp_path, monkeypatch):
+    _process(tmp_path)
+    full = (
+        "Checkpoint failed.\nOriginal error: Could not write file: No space left on device\n\nStack Trace:\n…"
+    )
+
+    def fail(*_):
+        raise load_duckdb().IOException(full)
+
+    monkeypatch.setattr("slime_profiler_plugin.analyze._cache.derive_tables", fail)
+    with pytest.raises(
+        ReadError, match=r"Could not write file: No space left on device; set XDG_CACHE_HOME$"
+    ):
+        RunTables(tmp_path / "small")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

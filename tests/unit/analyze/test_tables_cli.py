@@ -63,6 +63,47 @@ def test_sql_prints_an_answer(run):
     assert json.loads(done.stdout)["views"]["sql"]["rows"] == [{"a": 1.0, "b": "2026-01-01", "c": [1]}]
 
 
+def test_every_column_that_was_asked_for_is_shown(run):
+    query = (
+        "SELECT 0 AS zero, NULL AS nothing, false AS untrue, 'x' AS text, 1e-7 AS small, -0.0::DOUBLE AS none"
+    )
+    shown = call("sql", run, query).stdout.splitlines()
+    assert shown[1].split() == ["zero", "nothing", "untrue", "text", "small", "none"]
+    assert shown[2].split() == ["0", "-", "no", "x", "1e-07", "0.000"]
+    shown = call("sql", run, query, "--format", "markdown").stdout.splitlines()
+    assert shown[-2] == "| 0 | - | no | x | 1e-07 | 0.000 |"
+
+
+def test_columns_of_one_name_are_told_apart(run):
+    done = call("sql", run, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a", "--format", "json")
+    assert json.loads(done.stdout)["views"]["sql"]["rows"] == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_an_answer_without_rows_says_so(run, form):
+    done = call("sql", run, "SELECT name, dur_ns FROM phases WHERE false", "--format", form)
+    assert (done.exit_code, done.stdout.split("\n")[-3]) == (0, "no rows")
+    for path in run.glob("records/*/*"):
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for line in lines if b'"sync"' not in line))
+    done = call("report", run, "--view", "sync", "--format", form)
+    assert (done.exit_code, "no rows" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("query", ["", " ", "-- nothing", ";"])
+def test_a_query_that_asks_for_nothing_is_refused(run, query):
+    done = call("sql", run, "--", query)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "slime-profiler: the query asks for nothing\n"
+
+
+def test_the_place_of_a_mistake_stands_below_it(run):
+    told = call("sql", run, "SELECT host, nam FROM processes").stderr.splitlines()
+    assert told[0].startswith("slime-profiler: Binder Error: ")
+    line, mark = told[-2:]
+    assert line[mark.index("^") :] == "nam FROM processes"
+
+
 def test_exit_codes(run, tmp_path):
     assert call("report", tmp_path / "runs").exit_code == 1
     assert call("report", tmp_path / "absent").exit_code == 1
@@ -98,6 +139,22 @@ def test_names_from_a_trace_stay_in_their_cell_and_on_their_line(tmp_path, monke
         io.StringIO(call("report", tmp_path / "odd", "--view", "ranks", "--format", "csv").stdout)
     )
     assert row["host"] == "'=1+1"
+
+
+def test_markdown_and_a_spreadsheet_obey_nothing_in_a_name(run):
+    odd = (
+        "SELECT '[x](y) ![](z) *b* &lt; \x9b\x1b[31m' AS \"a|b<i>\", "
+        "'\n=1' AS c, '\uff1d1' AS d, '\u202e' AS e"
+    )
+    shown = call("sql", run, odd, "--format", "markdown").stdout
+    assert "| a\\|b&lt;i> | c | d | e |" in shown
+    assert "| \\[x\\](y) !\\[\\](z) \\*b\\* &amp;lt; \\x9b\\x1b\\[31m |  =1 |" in shown
+    (row,) = csv.DictReader(io.StringIO(call("sql", run, odd, "--format", "csv").stdout))
+    assert (row["c"], row["d"]) == ("'\n=1", "'\uff1d1")
+    shown = call("sql", run, odd, "--format", "json").stdout
+    assert not set(shown) & set("\x9b\x1b\u202e")
+    (told,) = json.loads(shown)["views"]["sql"]["rows"]
+    assert told["e"] == "\u202e"
 
 
 def test_the_tables_are_as_documented(run):

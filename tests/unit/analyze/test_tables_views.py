@@ -52,6 +52,26 @@ def test_shares_add_up_to_the_wall(tables):
         assert four + row["other_ms"] + row["idle_ms"] == pytest.approx(row["wall_ms"])
 
 
+def test_what_is_left_of_a_time_is_exactly_nothing(tmp_path, monkeypatch):
+    # In milliseconds these lengths have no exact sum.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    process = ProcessFile("exact", pid=3, role="actor", rank=0)
+    begin = 0
+    for name, length in (("generate", 369_087_113), ("train_step", 393_935_777), ("eval", 100_000_001)):
+        process.phase(name, begin, begin + length, rollout=0)
+        begin += length
+    about = {"rollout": 0, "sync": 0, "source": process.source, "transport": "nccl"}
+    process.phase("weight_sync", begin, begin + 193_507_911, **about)
+    process.phase("bucket_send", begin, begin + 100_000_007, bucket=0, **about)
+    process.phase("bucket_ack", begin + 100_000_007, begin + 193_507_911, bucket=0, **about)
+    process.write(tmp_path)
+    with RunTables(tmp_path / "exact") as tables:
+        for row in tables.view("rollout").records():
+            assert (row["overlap_ms"], row["idle_ms"], row["other_ms"]) == (0, 0, 0)
+        (sync,) = tables.view("sync").records()
+        assert (sync["remainder_ms"], sync["named_part"], sync["hidden_ms"]) == (0, 1, 0)
+
+
 def test_the_one_long_rollout_is_the_outlier(tables):
     rows = _rows(tables, "rollout", role="all")
     assert [row["rollout"] for row in rows if row["is_outlier"]] == [str(LONG)]
