@@ -1,9 +1,10 @@
 """Stands in for a rollout engine: speaks as much of SGLang's HTTP as slime asks for, and holds real weights.
 
-``stand_in_engine.py MODEL INDEX GPUS OUT [--offload]``: prints its port. It is no SGLang: it generates words that depend
-on the prompt and the seed alone. What it applied, with a digest of every tensor after each version, goes to
-``OUT``. Its own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public API when the
-timeline is on, with the fields that the hooks in SGLang give; for those see tests/frameworks/sglang.
+``stand_in_engine.py MODEL INDEX GPUS OUT [--offload]``: prints its port. It is no SGLang: it generates words
+that depend on the prompt and the seed alone. What it applied, with a digest of every tensor after each
+version, goes to ``OUT``. Its own `engine_receive`, `engine_load` and `engine_pull` are recorded by the public
+API when the timeline is on, with the fields that the hooks in SGLang give; for those see
+tests/frameworks/sglang.
 """
 
 from __future__ import annotations
