@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 
 _PROC = Path("/proc")
@@ -20,7 +19,7 @@ def read_clock_domain(proc: Path = _PROC) -> str:
     try:
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return f"unknown-{uuid.uuid4()}"
+        return f"unknown-{os.urandom(16).hex()}"
     try:
         namespace = os.readlink(proc / "self/ns/time")
     except OSError:  # a kernel before 5.6 has no time namespaces: one clock per boot

@@ -17,7 +17,7 @@ from slime_profiler_plugin.attach.expert_parallel import attach, hook, phase, ra
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    assert timeline.start({"out": str(tmp_path)})
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}})
     return tmp_path
 
 

@@ -33,7 +33,7 @@ def destroyed() -> int:
 
 
 def test_a_sleeping_trainer_keeps_its_ranks(tmp_path, layout):
-    assert timeline.start({"out": str(tmp_path)}, run_id="run", role="actor")
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}}, run_id="run", role="actor")
     _ranks.tell_ranks()
     layout.get_tensor_model_parallel_rank = destroyed
     _ranks.tell_ranks()
@@ -43,7 +43,7 @@ def test_a_sleeping_trainer_keeps_its_ranks(tmp_path, layout):
 
 
 def test_ranks_that_were_never_known_are_told(tmp_path, layout):
-    assert timeline.start({"out": str(tmp_path)}, run_id="run", role="actor")
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}}, run_id="run", role="actor")
     layout.get_tensor_model_parallel_rank = destroyed
     _ranks.tell_ranks()
     with timeline.phase("train_step"):

@@ -21,7 +21,7 @@ from slime_profiler_plugin.phases import BUILT_IN
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    assert timeline.start({"out": str(tmp_path)})
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}})
     return tmp_path
 
 

@@ -14,7 +14,7 @@ from slime_profiler_plugin.attach._open_phases import OpenPhases
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    assert timeline.start({"out": str(tmp_path)})
+    assert timeline.start({"out": str(tmp_path), "outputs": {"nvtx": False}})
     return tmp_path
 
 

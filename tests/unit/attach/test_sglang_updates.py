@@ -129,7 +129,9 @@ def record(tmp_path, monkeypatch):
         _wrap.wrap(Target("sglang", __name__, name, parameters, ()), _hooks.HOOKS[target])
     for name in [name for name in os.environ if name.startswith("SLIME_")]:
         monkeypatch.delenv(name)
-    timeline.start({"out": str(tmp_path)}, run_id="run", role="engine", rank=0, world_size=1)
+    timeline.start(
+        {"out": str(tmp_path), "outputs": {"nvtx": False}}, run_id="run", role="engine", rank=0, world_size=1
+    )
 
     def phases():
         timeline.flush()

@@ -62,7 +62,8 @@ def start(tmp_path, monkeypatch):
 
     def begin(**profiler):
         settings = {"activities": ["cpu", "cuda"], "roles": ["engine"], **profiler}
-        timeline.start({"out": str(tmp_path), "profiler": settings}, run_id="run", role="rollout_manager")
+        chosen = {"out": str(tmp_path), "outputs": {"nvtx": False}, "profiler": settings}
+        timeline.start(chosen, run_id="run", role="rollout_manager")
 
     return begin
 
