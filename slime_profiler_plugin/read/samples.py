@@ -34,7 +34,9 @@ _ON_THREAD: Final = Raw(b'"t"')
 _NO_NAME: Final = "(no name)"
 _START, _END, _EVENT = "span_start", "span_end", "event"
 _IDS: Final = ("span_id", "parent_span_id")
-_KNOWN: Final = frozenset({"type", "name", "timestamp", "attrs", *_IDS})
+#: What an event says of its sample, and the word for it in args.
+_OWN: Final = {"sample_id": "sample", "group_id": "group", "trace_id": "trace_id", "attempt": "attempt"}
+_KNOWN: Final = frozenset({"type", "name", "ts", "attrs", *_IDS, *_OWN})
 _ERROR: Final = ("error_type", "error_message")
 
 
@@ -198,7 +200,7 @@ def _span_id(event: dict[str, Any]) -> str | int | None:
 
 def _time_ns(event: dict[str, Any]) -> int | None:
     """Unix ns; ``None`` for what is no time: such an event is counted as one that has none."""
-    at = plain_value(event.get("timestamp"))
+    at = plain_value(event.get("ts"))
     if isinstance(at, bool) or not isinstance(at, (int, float)) or not math.isfinite(at):
         return None
     ns = round(at * 1e9)
@@ -211,9 +213,9 @@ def _ts(ns: int | None) -> Raw | UnsetType:
 
 def _args(owner: _Sample, event: dict[str, Any], end: dict[str, Any] | None) -> Raw:
     args: dict[str, Any] = dict(owner.ids)
-    for key in _IDS:
+    for key, word in (*_OWN.items(), *((key, key) for key in _IDS)):
         if event.get(key) is not None:
-            args[key] = plain_value(event[key])
+            args[word] = plain_value(event[key])
     attrs, at_end = event.get("attrs"), None if end is None else end.get("attrs")
     joined = _join(attrs, at_end)
     if isinstance(joined, dict) and any(key in joined for key in _ERROR):
