@@ -48,8 +48,8 @@ def _number(value: Any) -> Any:
 
 
 def _take(values: Any, count: int, left: list[int]) -> list[Any]:
-    taken = list(islice(values, max(0, left[0])))
-    left[0] -= count
+    taken = list(islice(values, min(count, left[0])))
+    left[0] -= len(taken)
     return taken
 
 
