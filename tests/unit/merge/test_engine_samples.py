@@ -110,3 +110,16 @@ def test_check_finds_nothing_in_a_sound_dump_and_names_what_is_no_dump(tmp_path)
     torch.save({"model": torch.ones(3)}, tmp_path / "ckpt.pt")
     (finding,) = check_paths([tmp_path / "ckpt.pt"]).findings
     assert (finding.code, "a file of torch.save" in finding.message) == ("SP401", True)
+
+
+class Odd:
+    """A class that nobody loads."""
+
+
+def test_refused_dump_costs_no_other_source_anything(tmp_path):
+    good = save(tmp_path / "rollout_3.pt", [events(AT)])
+    bad = save(tmp_path / "rollout_4.pt", [[{"type": "event", "name": "a", "ts": AT, "attrs": Odd()}]], 4)
+    report, merged = merge([good, bad], tmp_path / "out.json")
+    assert [(d.file, d.kind) for d in report.damage] == [(str(bad), "refused")]
+    assert "Odd, which is not loaded" in report.damage[0].reason
+    assert len(merged.events) == 3
