@@ -142,8 +142,8 @@ def _survey_or_refuse(task: SurveyTask, advance: Callable[[int], None]) -> Surve
     try:
         return survey_trace(task, advance)
     except TraceRefusedError as error:  # samples are loaded only here
-        path = task.trace.path
-        return Damage(str(path), "refused", str(error).removeprefix(f"{path}: "))
+        path = str(task.trace.path)
+        return Damage(path, "refused", str(error).removeprefix(f"{path}: "))
     except MergeError as error:
         path = str(task.trace.path)
         return Damage(path, "refused", str(error).removeprefix(path).strip())
