@@ -92,8 +92,8 @@ class FileSurvey:
 
     @property
     def is_database(self) -> bool:
-        """Whether the ids are those that our reader gives: the file is a report of Nsight Systems."""
-        return self.trace is not None and self.trace.format == "nsys"
+        """Whether the ids are those that our reader gives: a report of Nsight Systems, samples of slime's."""
+        return self.trace is not None and self.trace.format in ("nsys", "samples")
 
     @cached_property
     def clock(self) -> str:

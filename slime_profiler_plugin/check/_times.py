@@ -81,6 +81,8 @@ def coarse_times(survey: FileSurvey) -> Iterator[Found]:
     events = survey.events
     chosen = events.timed[events.start[events.timed] >= _COARSE_NS]
     chosen = chosen[events.start[chosen] % 1000 != 0]
+    if survey.is_database:
+        return  # which is no text: its times are as exact as they were taken
     if len(chosen) and _spread(survey) < _LONG_NS:
         yield Found(
             len(chosen),

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from slime_profiler_plugin.read import Damage, TraceFile
+from slime_profiler_plugin.read import Damage, TraceFile, TraceRefusedError
 
 from ._arrows import join_arrows
 from ._budget import Thresholds, choose_thresholds
@@ -141,6 +141,9 @@ def _survey_or_refuse(task: SurveyTask, advance: Callable[[int], None]) -> Surve
     """What `survey_trace` gives, or why it has nothing to give."""
     try:
         return survey_trace(task, advance)
+    except TraceRefusedError as error:  # samples are loaded only here
+        path = str(task.trace.path)
+        return Damage(path, "refused", str(error).removeprefix(f"{path}: "))
     except MergeError as error:
         path = str(task.trace.path)
         return Damage(path, "refused", str(error).removeprefix(path).strip())

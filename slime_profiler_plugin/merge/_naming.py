@@ -23,13 +23,16 @@ _OF_MANY: Final = frozenset({"ray", "nsys"})
 def name_trace(owner: Owner, path: Path, written_by: str = "") -> str:
     """Who recorded a trace: ``rank 3``, ``engine · tp0``, else ``rank unknown`` and the name of its file.
 
-    What is of many processes (`written_by` Ray or Nsight Systems) is called by that.
+    What is of many processes (`written_by` Ray or Nsight Systems) is called by that; samples that slime
+    dumped are called by their rollout.
 
     >>> name_trace(Owner(rank=3), Path("x.json")), name_trace(Owner(), Path("gpu07.json"))
     ('rank 3', 'rank unknown · gpu07')
     """
     if written_by in _OF_MANY:
         return DOT.join([written_by, stem_of(path.name)])
+    if written_by == "samples":
+        return owner.detail
     parts = [] if owner.role is None else [owner.role]
     if owner.rank is not None and owner.role != "engine":
         parts = [f"{owner.role} rank {owner.rank}" if owner.role else f"rank {owner.rank}"]

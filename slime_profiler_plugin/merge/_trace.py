@@ -107,14 +107,14 @@ class TraceSource:
         claimed: dict[tuple[TrackKey, int], tuple[int, int]] = {}
         names = survey.names
         for process in sorted(by_process, key=names.process_order):
-            name = DOT.join([self.name, *qualifiers, names.part(process)])
+            name = self._name_part(qualifiers, names.part(process))
             pid = tracks.add_process(name, self.labels)
             for key in sorted(by_process[process], key=names.thread_order):
                 for lane in sorted(lanes[key]):
                     claimed[key, lane] = pid, tracks.add_thread(pid, names.thread(key))
         if not survey.rows:  # a file may only name processes
             for process in names.named_processes():
-                tracks.add_process(DOT.join([self.name, *qualifiers, names.part(process)]), self.labels)
+                tracks.add_process(self._name_part(qualifiers, names.part(process)), self.labels)
         self._tracks = [claimed[row] for row in survey.rows]
         added = sum(lane > 0 for _, lane in survey.rows)
         if added:
@@ -123,6 +123,11 @@ class TraceSource:
         self._survey = survey._replace(names=TrackNames(None), rows=[])
         self._first_flow = ids.reserve(survey.flows)
         self._first_async = ids.reserve(survey.asyncs)
+
+    def _name_part(self, qualifiers: list[str], part: str) -> str:
+        """Of samples that slime dumped there is one process, which is called what the file is."""
+        is_said = self.trace.format == "samples"
+        return DOT.join([self.name, *qualifiers, *([] if is_said else [part])])
 
     def rewrite_task(self, origin_ns: int, late: Late, part: Path, *, compress: bool) -> RewriteTask:
         """For `rewrite_trace`: times are written relative to `origin_ns`."""

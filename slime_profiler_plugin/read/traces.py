@@ -16,6 +16,7 @@ from ._owner import Owner, find_owner
 from ._recognise import FIX_KEY, recognise
 from .kineto import TraceEvent, read_event_pieces
 from .nsys import is_nsys_report, nsys_pieces, read_nsys_header
+from .samples import is_torch_file, read_samples_header, sample_pieces
 
 #: Numbers may be decimal ones.
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
@@ -27,7 +28,7 @@ class TraceFile(NamedTuple):
     """One input.
 
     `format` is ``ours`` (a window that the recorder made), ``kineto`` (torch.profiler), ``sglang``, ``ray``,
-    ``chrome`` (any other Chrome trace) or ``nsys``.
+    ``chrome`` (any other Chrome trace), ``nsys`` or ``samples`` (traces of samples that slime dumped).
     """
 
     path: Path
@@ -44,6 +45,8 @@ def open_trace(path: Path) -> TraceFile:
     """
     if is_database(path) or is_nsys_report(path):
         return TraceFile(path, "nsys", read_nsys_header(path), Owner())
+    if is_torch_file(path):
+        return TraceFile(path, "samples", *read_samples_header(path))
     head = read_head(path)
     form = recognise(path, head)
     owner = find_owner(path.name, head.header, is_engine=form == "sglang")
@@ -90,9 +93,12 @@ def read_pieces(
     every event that cannot be decoded, is added to `damage` when the last piece has been given. `advance` is
     told how many bytes of the file, as it lies on disk, were read since it was told last.
     """
-    if trace.format == "nsys":
-        yield from nsys_pieces(trace.path, damage)
-        if advance is not None:  # a database is not read from front to end
+    if trace.format in ("nsys", "samples"):
+        if trace.format == "nsys":
+            yield from nsys_pieces(trace.path, damage)
+        else:
+            yield from sample_pieces(trace.path, trace.owner.detail, damage)
+        if advance is not None:  # neither is read from front to end
             advance(trace.path.stat().st_size)
     else:
         yield from read_event_pieces(trace.path, damage, advance)
