@@ -71,7 +71,9 @@ def test_names_from_traces_are_text(browser, tmp_path):
     name = "<img src=x onerror=alert(1)>"
     made = write_synthetic_run(tmp_path / "runs", run_id=name)
     for process in made.processes:
-        process.process.host = f"{name}host"
+        process.process.host = (
+            f"{name}\u202ehost"  # turns round what stands behind it, unless it is spelled out
+        )
         process.phase(name, 5_000_000 * MS, 5_000_001 * MS, rollout=1, source=name, sync=2)
         process.write(tmp_path / "runs")
     with run_tensorboard(tmp_path / "runs", tmp_path) as server:
@@ -80,7 +82,9 @@ def test_names_from_traces_are_text(browser, tmp_path):
         for which in ("overview", "ranks", "sync", "health"):
             browser.do("view", name=which)
             assert browser.do("count", selector="img") == 0
-        assert name in browser.do("text", selector="main")
+        text = browser.do("text", selector="main")
+        assert rf"{name}\u202ehost" in text
+        assert "\u202e" not in text
         check_quiet(browser, server)
 
 

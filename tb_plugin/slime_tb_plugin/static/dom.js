@@ -2,6 +2,24 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** Text whose order on the screen is that of its letters: what turns others round, or is not seen, is spelled out. */
+export const plain = (text) =>
+  String(text).replace(/[^\P{Cc}\n\t]|\p{Bidi_Control}/gu, (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+/** As much of a text as has room on a canvas, with an ellipsis where that is not all. */
+export function fitted(pen, text, width) {
+  const whole = plain(text);
+  if (pen.measureText(whole).width <= width) return whole;
+  let [fits, least, most] = ["", 0, Math.min(whole.length, Math.ceil(width))];
+  while (least < most) {
+    const half = Math.ceil((least + most) / 2);
+    const part = `${whole.slice(0, half)}…`;
+    if (pen.measureText(part).width <= width) [fits, least] = [part, half];
+    else most = half - 1;
+  }
+  return fits;
+}
+
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
@@ -9,7 +27,7 @@ function fill(node, attributes, children) {
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(3)) {
-    if (child !== null && child !== undefined) node.append(child instanceof Node ? child : String(child));
+    if (child !== null && child !== undefined) node.append(child instanceof Node ? child : plain(child));
   }
   return node;
 }

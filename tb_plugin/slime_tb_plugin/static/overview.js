@@ -7,6 +7,8 @@ import { records, reportTable, say, telling } from "./tables.js";
 const HEIGHT = 260;
 const LEFT = 64;
 const BOTTOM = 24;
+/** Letters of a rollout's label, which stands below its bars; all of it is in their name. */
+const LABEL = 10;
 /** What the reader has chosen, which stays when the run grows. */
 const kept = { role: "all" };
 /** In the order in which they are stacked, each a column. */
@@ -51,6 +53,11 @@ export async function overview(shown, signal, go) {
   ];
 }
 
+function shortened(rollout) {
+  const label = String(rollout);
+  return label.length > LABEL ? `${label.slice(0, LABEL - 1)}…` : label;
+}
+
 function chartOf(rows, shown, go) {
   const step = Math.max(6, Math.min(70, 1000 / Math.max(rows.length, 1)));
   const width = LEFT + step * rows.length + 10;
@@ -83,7 +90,7 @@ function chartOf(rows, shown, go) {
     row.is_outlier ? drawn("text", { class: "outlier", x: x(at) + step / 2, y: 12, "text-anchor": "middle" }, "⚠") : null));
     if (step >= 30 || at % Math.ceil(40 / step) === 0) {
       svg.append(drawn("text", { x: x(at) + step / 2, y: HEIGHT - 8, "text-anchor": "middle" },
-        (row.rollout === shown.rollout ? "▸" : "") + row.rollout));
+        (row.rollout === shown.rollout ? "▸" : "") + shortened(row.rollout)));
     }
   });
   // `trend` is the wall time over the median of the rollouts before.

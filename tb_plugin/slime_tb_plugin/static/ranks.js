@@ -1,7 +1,7 @@
 // Phases by rank, the view `ranks` of the report: a heat map of which only what is on screen is drawn, so that a thousand
 // ranks scroll as ten do.
 
-import { colour, element, saveButton } from "./dom.js";
+import { colour, element, fitted, saveButton } from "./dom.js";
 import { ask } from "./server.js";
 import { records, say, valueCell } from "./tables.js";
 
@@ -117,7 +117,7 @@ export async function ranks(shown, signal) {
     pen.fillStyle = paint.front;
     for (let place = first; place < last; place += 1) {
       const y = HEAD + place * ROW - top + ROW / 2;
-      if (y >= HEAD) pen.fillText(`${order[place].name}  ${order[place].where}`, 6, y, LEFT - 12);
+      if (y >= HEAD) pen.fillText(fitted(pen, `${order[place].name}  ${order[place].where}`, LEFT - 12), 6, y);
     }
     phases.forEach(({ name, depth }, at) => {
       const x = LEFT + at * CELL - left + 10;
@@ -125,7 +125,7 @@ export async function ranks(shown, signal) {
       pen.save();
       pen.translate(x, HEAD - 8);
       pen.rotate(-Math.PI / 5);
-      pen.fillText("· ".repeat(depth) + name, 0, 0, 140);
+      pen.fillText(fitted(pen, "· ".repeat(depth) + name, 140), 0, 0);
       pen.restore();
     });
     canvas.dataset.drawn = String(Number(canvas.dataset.drawn ?? 0) + 1);
