@@ -91,7 +91,7 @@ class FileSurvey:
         return self.trace is not None and self.trace.format in OF_TORCH
 
     @property
-    def is_database(self) -> bool:
+    def has_given_ids(self) -> bool:
         """Whether the ids are those that our reader gives: a report of Nsight Systems, samples of slime's."""
         return self.trace is not None and self.trace.format in ("nsys", "samples")
 
@@ -134,7 +134,7 @@ def survey_trace(trace: TraceFile) -> FileSurvey:
         survey.total += len(piece)
         collected.add(piece)
     collected.finish()
-    if not survey.is_database:
+    if not survey.has_given_ids:
         _read_text(survey)
     return survey
 

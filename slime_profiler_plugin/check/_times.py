@@ -46,7 +46,7 @@ def negative_time(survey: FileSurvey) -> Iterator[Found]:
     """Perfetto drops the event."""
     events = survey.events
     chosen = events.timed[events.start[events.timed] < 0]
-    if survey.is_database:
+    if survey.has_given_ids:
         return  # which counts from when its session began, and knows what was going on then
     if len(chosen):
         message = some(len(chosen), "event", "has a negative time", "have negative times")
@@ -78,11 +78,11 @@ def negative_metadata(survey: FileSurvey) -> Iterator[Found]:
 @file_rule("SP206", "Unix times with a fraction of a microsecond", "warning", "fix")
 def coarse_times(survey: FileSurvey) -> Iterator[Found]:
     """A binary float holds today's Unix time in microseconds to 0.25; so does every viewer."""
+    if survey.has_given_ids:
+        return  # which is no text: its times are as exact as they were taken
     events = survey.events
     chosen = events.timed[events.start[events.timed] >= _COARSE_NS]
     chosen = chosen[events.start[chosen] % 1000 != 0]
-    if survey.is_database:
-        return  # which is no text: its times are as exact as they were taken
     if len(chosen) and _spread(survey) < _LONG_NS:
         yield Found(
             len(chosen),

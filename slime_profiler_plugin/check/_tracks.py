@@ -207,7 +207,7 @@ def _of_tracks(
 ) -> Iterator[Found]:
     events = survey.events
     wrong = [number for number, track in enumerate(events.tracks) if odd(track)]
-    if wrong and not survey.is_database:
+    if wrong and not survey.has_given_ids:
         count = count_by(events.track)
         pid, tid = events.tracks[wrong[0]]
         total = some(sum(count[number] for number in wrong), "event")

@@ -141,12 +141,9 @@ def _survey_or_refuse(task: SurveyTask, advance: Callable[[int], None]) -> Surve
     """What `survey_trace` gives, or why it has nothing to give."""
     try:
         return survey_trace(task, advance)
-    except TraceRefusedError as error:  # samples are loaded only here
+    except (TraceRefusedError, MergeError) as error:  # samples are loaded only here
         path = str(task.trace.path)
-        return Damage(path, "refused", str(error).removeprefix(f"{path}: "))
-    except MergeError as error:
-        path = str(task.trace.path)
-        return Damage(path, "refused", str(error).removeprefix(path).strip())
+        return Damage(path, "refused", str(error).removeprefix(path).lstrip(": ").rstrip())
 
 
 def write_output(
